@@ -1,0 +1,131 @@
+#include "sys/calls.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace evix::detail {
+namespace {
+
+constexpr std::int64_t nanoseconds_per_second = 1'000'000'000;
+
+template <class T>
+T or_errno(T result) noexcept {
+  return result < 0 ? static_cast<T>(-errno) : result;
+}
+
+timespec to_timespec(std::int64_t duration_ns) noexcept {
+  timespec value{};
+  value.tv_sec = static_cast<time_t>(duration_ns / nanoseconds_per_second);
+  value.tv_nsec = static_cast<long>(duration_ns % nanoseconds_per_second);
+  return value;
+}
+
+}  // namespace
+
+Calls& Calls::kernel() noexcept {
+  static Calls calls;
+  return calls;
+}
+
+std::int64_t Calls::clock_now() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * nanoseconds_per_second + now.tv_nsec;
+}
+
+int Calls::socket(int domain, int type, int protocol) noexcept {
+  return or_errno(::socket(domain, type, protocol));
+}
+
+int Calls::bind(int fd, const sockaddr* address, socklen_t size) noexcept {
+  return or_errno(::bind(fd, address, size));
+}
+
+int Calls::listen(int fd, int backlog) noexcept { return or_errno(::listen(fd, backlog)); }
+
+int Calls::accept(int fd) noexcept {
+  return or_errno(::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
+int Calls::connect(int fd, const sockaddr* address, socklen_t size) noexcept {
+  return or_errno(::connect(fd, address, size));
+}
+
+std::int64_t Calls::receive(int fd, void* bytes, std::size_t size) noexcept {
+  return or_errno(static_cast<std::int64_t>(::recv(fd, bytes, size, 0)));
+}
+
+std::int64_t Calls::send(int fd, const void* bytes, std::size_t size) noexcept {
+  return or_errno(static_cast<std::int64_t>(::send(fd, bytes, size, MSG_NOSIGNAL)));
+}
+
+int Calls::shutdown(int fd, int how) noexcept { return or_errno(::shutdown(fd, how)); }
+
+int Calls::close(int fd) noexcept { return or_errno(::close(fd)); }
+
+int Calls::local_name(int fd, sockaddr* address, socklen_t* size) noexcept {
+  return or_errno(::getsockname(fd, address, size));
+}
+
+int Calls::peer_name(int fd, sockaddr* address, socklen_t* size) noexcept {
+  return or_errno(::getpeername(fd, address, size));
+}
+
+int Calls::get_option(int fd, int level, int name, void* value, socklen_t* size) noexcept {
+  return or_errno(::getsockopt(fd, level, name, value, size));
+}
+
+int Calls::set_option(int fd, int level, int name, const void* value, socklen_t size) noexcept {
+  return or_errno(::setsockopt(fd, level, name, value, size));
+}
+
+int Calls::descriptor_flags(int fd) noexcept { return or_errno(::fcntl(fd, F_GETFL)); }
+
+int Calls::epoll_create() noexcept { return or_errno(::epoll_create1(EPOLL_CLOEXEC)); }
+
+int Calls::epoll_control(int epoll_fd, int operation, int fd, epoll_event* event) noexcept {
+  return or_errno(::epoll_ctl(epoll_fd, operation, fd, event));
+}
+
+int Calls::epoll_wait_ns(int epoll_fd, epoll_event* events, int count_max,
+                         std::int64_t timeout_ns) noexcept {
+  const timespec timeout = to_timespec(timeout_ns < 0 ? 0 : timeout_ns);
+  return or_errno(static_cast<int>(::syscall(SYS_epoll_pwait2, epoll_fd, events, count_max,
+                                             timeout_ns < 0 ? nullptr : &timeout, nullptr, 0)));
+}
+
+int Calls::epoll_wait_ms(int epoll_fd, epoll_event* events, int count_max,
+                         int timeout_ms) noexcept {
+  return or_errno(::epoll_wait(epoll_fd, events, count_max, timeout_ms));
+}
+
+int Calls::poll(pollfd* entries, std::size_t count, std::int64_t timeout_ns) noexcept {
+  const timespec timeout = to_timespec(timeout_ns < 0 ? 0 : timeout_ns);
+  return or_errno(::ppoll(entries, count, timeout_ns < 0 ? nullptr : &timeout, nullptr));
+}
+
+int Calls::event_create() noexcept { return or_errno(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
+
+int Calls::event_read(int fd) noexcept {
+  std::uint64_t value = 0;
+  return or_errno(static_cast<int>(::read(fd, &value, sizeof value)));
+}
+
+int Calls::event_write(int fd) noexcept {
+  const int errno_before = errno;  // a signal handler must leave errno as it was
+  const std::uint64_t one = 1;
+  const int result = or_errno(static_cast<int>(::write(fd, &one, sizeof one)));
+  errno = errno_before;
+  return result;
+}
+
+int Calls::signal_action(int signal, const struct sigaction* action,
+                         struct sigaction* before) noexcept {
+  return or_errno(::sigaction(signal, action, before));
+}
+
+}  // namespace evix::detail
