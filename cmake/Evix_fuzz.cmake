@@ -1,0 +1,10 @@
+# One libFuzzer program per file: fuzz/x.cpp → fuzz_x.
+evix_glob(fuzz_sources "fuzz/*.cpp")
+foreach(file ${fuzz_sources})
+  get_filename_component(name "${file}" NAME_WE)
+  add_executable(fuzz_${name} "${file}")
+  target_include_directories(fuzz_${name} PRIVATE "${PROJECT_SOURCE_DIR}/src")
+  target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  target_link_libraries(fuzz_${name} PRIVATE evix_static evix_lenient_flags)
+endforeach()

@@ -1,0 +1,77 @@
+# tests/<layer>/*.cpp → one GoogleTest program per layer, test_<layer>; its tests are named
+# <layer>.Suite.Case in ctest. tests/support is linked into each of them.
+find_package(GTest REQUIRED)
+include(GoogleTest)
+
+file(WRITE "${PROJECT_BINARY_DIR}/generated/support_anchor.cpp.new" "")
+file(COPY_FILE "${PROJECT_BINARY_DIR}/generated/support_anchor.cpp.new"
+     "${PROJECT_BINARY_DIR}/generated/support_anchor.cpp" ONLY_IF_DIFFERENT)
+evix_glob(support_sources "tests/support/*.cpp")
+add_library(test_support STATIC ${support_sources}
+                                "${PROJECT_BINARY_DIR}/generated/support_anchor.cpp")
+target_include_directories(test_support PUBLIC "${PROJECT_SOURCE_DIR}/src"
+                                               "${PROJECT_SOURCE_DIR}/tests")
+target_compile_definitions(test_support PUBLIC EVIX_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+target_link_libraries(test_support PUBLIC evix_static evix_lenient_flags GTest::gmock GTest::gtest)
+if(EVIX_TEST_PCH)
+  target_precompile_headers(
+    test_support PRIVATE <gmock/gmock.h> <gtest/gtest.h> <algorithm> <chrono> <cstdint>
+    <expected> <functional> <memory> <string> <string_view> <thread> <vector>)
+endif()
+
+function(evix_add_test_program layer)
+  evix_glob(sources "tests/${layer}/*.cpp")
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(test_${layer} ${sources})
+  target_link_libraries(test_${layer} PRIVATE test_support GTest::gtest_main)
+  if(EVIX_TEST_PCH)
+    target_precompile_headers(test_${layer} REUSE_FROM test_support)
+  endif()
+
+  evix_glob(c_sources "tests/${layer}/*.c")
+  if(c_sources)
+    add_library(test_${layer}_c OBJECT ${c_sources})
+    target_compile_options(test_${layer}_c PRIVATE -pedantic-errors)
+    target_link_libraries(test_${layer}_c PRIVATE evix_static evix_lenient_flags)
+    target_link_libraries(test_${layer} PRIVATE test_${layer}_c)
+  endif()
+
+  # Discovery before the tests rather than after each link keeps rebuilds short.
+  gtest_discover_tests(
+    test_${layer}
+    TEST_PREFIX "${layer}."
+    DISCOVERY_MODE PRE_TEST
+    DISCOVERY_TIMEOUT 60
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+    PROPERTIES TIMEOUT 60 LABELS ${layer} ENVIRONMENT
+               "EVIX_PROGRAM=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/evix")
+endfunction()
+
+foreach(layer base op sys poll backend loop io task capi cli regress)
+  evix_add_test_program(${layer})
+endforeach()
+
+# A public header may be the first thing that a program includes, and may be included twice.
+function(evix_add_header_test name compiler language flags header)
+  add_test(NAME headers.${name}
+           COMMAND "${compiler}" -x ${language} ${flags} ${evix_warnings_both} -Werror -fsyntax-only
+                   -I "${PROJECT_SOURCE_DIR}/include" -include "${header}" -include "${header}"
+                   /dev/null)
+  set_tests_properties(headers.${name} PROPERTIES TIMEOUT 60 LABELS headers)
+endfunction()
+
+set(cxx_flags ${CMAKE_CXX23_STANDARD_COMPILE_OPTION} ${evix_warnings_cxx})
+set(c_flags -std=c99 -pedantic-errors ${evix_warnings_c})
+evix_glob(cpp_headers "include/evix/*.hpp")
+foreach(header ${cpp_headers})
+  cmake_path(GET header FILENAME name)
+  evix_add_header_test(evix/${name} "${CMAKE_CXX_COMPILER}" c++ "${cxx_flags}" "evix/${name}")
+endforeach()
+evix_glob(c_headers "include/*.h")
+foreach(header ${c_headers})
+  cmake_path(GET header FILENAME name)
+  evix_add_header_test(${name}.as_c99 "${CMAKE_C_COMPILER}" c "${c_flags}" "${name}")
+  evix_add_header_test(${name}.as_cpp "${CMAKE_CXX_COMPILER}" c++ "${cxx_flags}" "${name}")
+endforeach()
