@@ -1,0 +1,261 @@
+// The floor under every echo figure: a TCP echo server on raw epoll, written by hand.
+//
+// Per message: one recv, one send, and a share of one epoll_wait per batch. A connection is
+// registered once, edge-triggered; epoll_ctl is called again only after a short send.
+// A receive that does not fill the buffer has emptied the socket, so there is no second recv
+// that only says EAGAIN: later bytes make a new edge, and an end of stream that came together
+// with the bytes is told by EPOLLRDHUP in the same event.
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "raw.hpp"
+
+namespace {
+
+// 64 KiB: the bulk stream's message size, so that one of those needs one recv too.
+constexpr std::size_t buffer_bytes = 65'536;
+constexpr int batch_events = 1'024;
+// A peer that always fills the buffer gives way to the others after this many receives (1 MiB).
+constexpr int receives_per_turn = 16;
+constexpr std::uint32_t reading = EPOLLIN | EPOLLRDHUP | EPOLLET;
+constexpr std::uint32_t writing = EPOLLOUT | EPOLLET;
+
+struct Options {
+  sockaddr_in listen = raw::parse_address("127.0.0.1:0");
+  std::uint64_t echoes = 0;  // 0: no limit
+};
+
+class EchoServer {
+ public:
+  explicit EchoServer(const Options& options);
+  EchoServer(const EchoServer&) = delete;
+  EchoServer& operator=(const EchoServer&) = delete;
+
+  void announce() const;
+  void run();
+
+ private:
+  enum class Outcome {
+    emptied,  // echoed, and nothing more was there to read
+    more,     // echoed, and the socket may hold more
+    stopped,  // closed, found empty, or waiting for room to send
+  };
+
+  struct Unsent {
+    std::vector<char> bytes;
+    std::size_t done = 0;
+  };
+
+  void watch(int operation, int descriptor, std::uint32_t events) const;
+  void accept_all();
+  void close_connection(int descriptor);
+  void serve_own(int descriptor);
+  void serve_rare(int descriptor);
+  bool finish_unsent(int descriptor);
+  Outcome echo_once(int descriptor);
+  Outcome after_failed_receive(int descriptor, ssize_t received);
+  Outcome after_short_send(int descriptor, ssize_t sent, std::size_t length);
+
+  int epoll_ = -1;
+  int signals_ = -1;
+  int listener_ = -1;
+  bool accept_stalled_ = false;
+  bool finished_ = false;
+  std::uint64_t echoes_ = 0;
+  std::uint64_t echoes_limit_;
+  std::unordered_map<int, Unsent> unsent_;  // only the connections that wait for room
+  epoll_event events_[batch_events];
+  char buffer_[buffer_bytes];
+};
+
+EchoServer::EchoServer(const Options& options) : echoes_limit_(options.echoes) {
+  sigset_t ending;
+  sigemptyset(&ending);
+  sigaddset(&ending, SIGTERM);
+  sigaddset(&ending, SIGINT);
+  raw::require(sigprocmask(SIG_BLOCK, &ending, nullptr), "sigprocmask");
+
+  // The server's own descriptors come first, so that one comparison tells them from connections.
+  epoll_ = raw::require(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
+  signals_ = raw::require(signalfd(-1, &ending, SFD_NONBLOCK | SFD_CLOEXEC), "signalfd");
+  listener_ =
+      raw::require(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket");
+  if (epoll_ > listener_ || signals_ > listener_) raw::die("a lower descriptor was left open");
+
+  const int on = 1;
+  raw::require(setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "SO_REUSEADDR");
+  // Accepted sockets inherit it on Linux: no call per connection.
+  raw::require(setsockopt(listener_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "TCP_NODELAY");
+  const auto* address = reinterpret_cast<const sockaddr*>(&options.listen);
+  raw::require(bind(listener_, address, sizeof options.listen), "bind");
+  raw::require(listen(listener_, SOMAXCONN), "listen");
+  watch(EPOLL_CTL_ADD, listener_, EPOLLIN | EPOLLET);
+  watch(EPOLL_CTL_ADD, signals_, EPOLLIN);
+}
+
+void EchoServer::announce() const {
+  sockaddr_in address{};
+  socklen_t length = sizeof address;
+  raw::require(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length),
+               "getsockname");
+  char host[INET_ADDRSTRLEN];
+  inet_ntop(AF_INET, &address.sin_addr, host, sizeof host);
+  std::printf("listening on %s:%u\n", host, ntohs(address.sin_port));
+  std::fflush(stdout);
+}
+
+inline EchoServer::Outcome EchoServer::echo_once(int descriptor) {
+  const ssize_t received = recv(descriptor, buffer_, buffer_bytes, 0);
+  if (received <= 0) [[unlikely]]
+    return after_failed_receive(descriptor, received);
+  const auto length = static_cast<std::size_t>(received);
+  const ssize_t sent = send(descriptor, buffer_, length, MSG_NOSIGNAL);
+  if (sent != received) [[unlikely]]
+    return after_short_send(descriptor, sent, length);
+  if (++echoes_ == echoes_limit_) [[unlikely]]
+    finished_ = true;
+  return length < buffer_bytes ? Outcome::emptied : Outcome::more;
+}
+
+void EchoServer::run() {
+  while (!finished_) {
+    const int ready = epoll_wait(epoll_, events_, batch_events, -1);
+    if (ready < 0 && errno != EINTR) raw::die("epoll_wait", errno);
+    for (int index = 0; index < ready; ++index) {
+      const int descriptor = events_[index].data.fd;
+      if (descriptor <= listener_) [[unlikely]] {
+        serve_own(descriptor);
+      } else if (events_[index].events != EPOLLIN) [[unlikely]] {
+        serve_rare(descriptor);
+      } else if (echo_once(descriptor) == Outcome::more) [[unlikely]] {
+        serve_rare(descriptor);
+      }
+    }
+  }
+}
+
+// Everything that is not one plain message: end of stream, reset, room to send, bulk data.
+void EchoServer::serve_rare(int descriptor) {
+  if (!unsent_.empty() && !finish_unsent(descriptor)) return;
+  for (int count = 0; count < receives_per_turn; ++count) {
+    // On purpose also after an emptied socket: the end of the stream may be what was signalled.
+    if (echo_once(descriptor) == Outcome::stopped) return;
+  }
+  watch(EPOLL_CTL_MOD, descriptor, reading);  // asks for the edge again
+}
+
+EchoServer::Outcome EchoServer::after_failed_receive(int descriptor, ssize_t received) {
+  if (received < 0 && errno == EINTR) return Outcome::more;
+  if (received < 0 && errno == EAGAIN) return Outcome::stopped;
+  close_connection(descriptor);
+  return Outcome::stopped;
+}
+
+EchoServer::Outcome EchoServer::after_short_send(int descriptor, ssize_t sent, std::size_t length) {
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+    close_connection(descriptor);
+    return Outcome::stopped;
+  }
+  const std::size_t done = sent < 0 ? 0 : static_cast<std::size_t>(sent);
+  unsent_[descriptor].bytes.assign(buffer_ + done, buffer_ + length);
+  watch(EPOLL_CTL_MOD, descriptor, writing);
+  return Outcome::stopped;
+}
+
+// True: nothing is left to send and the connection may be read.
+bool EchoServer::finish_unsent(int descriptor) {
+  const auto found = unsent_.find(descriptor);
+  if (found == unsent_.end()) return true;
+  Unsent& unsent = found->second;
+  while (unsent.done < unsent.bytes.size()) {
+    const ssize_t sent = send(descriptor, unsent.bytes.data() + unsent.done,
+                              unsent.bytes.size() - unsent.done, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && errno == EAGAIN) return false;
+    if (sent < 0) {
+      close_connection(descriptor);
+      return false;
+    }
+    unsent.done += static_cast<std::size_t>(sent);
+  }
+  unsent_.erase(found);
+  if (++echoes_ == echoes_limit_) finished_ = true;
+  watch(EPOLL_CTL_MOD, descriptor, reading);
+  return true;
+}
+
+void EchoServer::serve_own(int descriptor) {
+  if (descriptor == listener_) {
+    accept_all();
+  } else {
+    finished_ = true;
+  }
+}
+
+void EchoServer::accept_all() {
+  accept_stalled_ = false;
+  while (true) {
+    const int descriptor = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (descriptor >= 0) {
+      watch(EPOLL_CTL_ADD, descriptor, reading);
+      continue;
+    }
+    if (errno == EAGAIN) return;
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+      accept_stalled_ = true;  // the edge is used up: the next close accepts again
+      return;
+    }
+    // Anything else is the error of one connection that ended before it was accepted.
+    if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK) raw::die("accept4", errno);
+  }
+}
+
+void EchoServer::close_connection(int descriptor) {
+  if (!unsent_.empty()) unsent_.erase(descriptor);
+  close(descriptor);
+  if (accept_stalled_) accept_all();
+}
+
+void EchoServer::watch(int operation, int descriptor, std::uint32_t events) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = descriptor;
+  raw::require(epoll_ctl(epoll_, operation, descriptor, &event), "epoll_ctl");
+}
+
+Options parse_options(int count, char** values) {
+  Options options;
+  raw::Arguments arguments(count, values);
+  while (arguments.next()) {
+    if (arguments.name() == "--listen") {
+      options.listen = raw::parse_address(arguments.value());
+    } else if (arguments.name() == "--echoes") {
+      options.echoes = arguments.count();
+    } else {
+      raw::die(
+          "usage: floor_echo_epoll [--listen 127.0.0.1:0] [--echoes N]\n"
+          "  --echoes N  end by itself after N pairs of one receive and one send");
+    }
+  }
+  return options;
+}
+
+}  // namespace
+
+int main(int count, char** values) {
+  raw::raise_descriptor_limit();
+  // On the heap: the buffers are too large for a careful stack.
+  const auto server = std::make_unique<EchoServer>(parse_options(count, values));
+  server->announce();
+  server->run();
+  return 0;
+}
