@@ -75,3 +75,19 @@ foreach(header ${c_headers})
   evix_add_header_test(${name}.as_c99 "${CMAKE_C_COMPILER}" c "${c_flags}" "${name}")
   evix_add_header_test(${name}.as_cpp "${CMAKE_CXX_COMPILER}" c++ "${cxx_flags}" "${name}")
 endforeach()
+
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+add_test(NAME layers.tree COMMAND "${PROJECT_SOURCE_DIR}/scripts/check-layers")
+add_test(NAME layers.planted_violations
+         COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/layers/check_layers_test.py"
+                 "${PROJECT_SOURCE_DIR}")
+set_tests_properties(layers.tree layers.planted_violations PROPERTIES TIMEOUT 120 LABELS layers)
+
+# The installed tree is what a program gets: built once in a prefix of its own, used from C++
+# through find_package and from C through pkg-config. A sanitized library is not for installing.
+if(EXISTS "${PROJECT_SOURCE_DIR}/include/evix.h" AND NOT EVIX_SANITIZE)
+  add_test(NAME install.consumer
+           COMMAND "${PROJECT_SOURCE_DIR}/tests/install/run" "${PROJECT_BINARY_DIR}"
+                   "${CMAKE_C_COMPILER}" "${CMAKE_CXX_COMPILER}")
+  set_tests_properties(install.consumer PROPERTIES TIMEOUT 180 LABELS install)
+endif()
