@@ -1,0 +1,184 @@
+#include "support/fault_calls.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace evix::detail {
+namespace {
+
+constexpr std::uint64_t for_good = std::numeric_limits<std::uint64_t>::max();
+
+}  // namespace
+
+std::uint64_t FaultCalls::total() const noexcept {
+  std::uint64_t sum = 0;
+  for (const Faults& entry : faults_) sum += entry.count.load();
+  return sum;
+}
+
+void FaultCalls::reset_counts() noexcept {
+  for (Faults& entry : faults_) entry.count.store(0);
+}
+
+void FaultCalls::fail(CallId id, std::uint64_t nth, int error, std::uint64_t times) noexcept {
+  Faults& entry = faults(id);
+  entry.error.store(error);
+  entry.failed.times.store(times);
+  entry.failed.first.store(entry.calls.load() + nth);
+}
+
+void FaultCalls::refuse(CallId id, int error) noexcept { fail(id, 1, error, for_good); }
+
+void FaultCalls::shorten(CallId id, std::uint64_t nth, std::size_t size,
+                         std::uint64_t times) noexcept {
+  Faults& entry = faults(id);
+  entry.size.store(size);
+  entry.shortened.times.store(times);
+  entry.shortened.first.store(entry.calls.load() + nth);
+}
+
+void FaultCalls::limit(CallId id, std::size_t size) noexcept { shorten(id, 1, size, for_good); }
+
+void FaultCalls::restore(CallId id) noexcept {
+  faults(id).failed.first.store(0);
+  faults(id).shortened.first.store(0);
+}
+
+std::uint64_t FaultCalls::enter(CallId id) noexcept {
+  if (before) before(id);
+  Faults& entry = faults(id);
+  ++entry.count;
+  return ++entry.calls;
+}
+
+int FaultCalls::error_of(CallId id, std::uint64_t number) noexcept {
+  Faults& entry = faults(id);
+  if (!entry.failed.holds(number)) return 0;
+  ++entry.injected;
+  return entry.error.load();
+}
+
+std::size_t FaultCalls::size_of(CallId id, std::uint64_t number, std::size_t size) noexcept {
+  Faults& entry = faults(id);
+  if (!entry.shortened.holds(number) || size <= entry.size.load()) return size;
+  ++entry.injected;
+  return entry.size.load();
+}
+
+template <class Call>
+int FaultCalls::run(CallId id, Call call) noexcept {
+  const int error = error_of(id, enter(id));
+  return error != 0 ? -error : call();
+}
+
+std::int64_t FaultCalls::clock_now() noexcept {
+  enter(CallId::clock_now);
+  return inner_.clock_now();
+}
+
+int FaultCalls::socket(int domain, int type, int protocol) noexcept {
+  return run(CallId::socket, [&] { return inner_.socket(domain, type, protocol); });
+}
+
+int FaultCalls::bind(int fd, const sockaddr* address, socklen_t size) noexcept {
+  return run(CallId::bind, [&] { return inner_.bind(fd, address, size); });
+}
+
+int FaultCalls::listen(int fd, int backlog) noexcept {
+  return run(CallId::listen, [&] { return inner_.listen(fd, backlog); });
+}
+
+int FaultCalls::accept(int fd) noexcept {
+  return run(CallId::accept, [&] { return inner_.accept(fd); });
+}
+
+int FaultCalls::connect(int fd, const sockaddr* address, socklen_t size) noexcept {
+  return run(CallId::connect, [&] { return inner_.connect(fd, address, size); });
+}
+
+std::int64_t FaultCalls::receive(int fd, void* bytes, std::size_t size) noexcept {
+  const std::uint64_t number = enter(CallId::receive);
+  if (const int error = error_of(CallId::receive, number)) return -error;
+  return inner_.receive(fd, bytes, size_of(CallId::receive, number, size));
+}
+
+std::int64_t FaultCalls::send(int fd, const void* bytes, std::size_t size) noexcept {
+  const std::uint64_t number = enter(CallId::send);
+  if (const int error = error_of(CallId::send, number)) return -error;
+  return inner_.send(fd, bytes, size_of(CallId::send, number, size));
+}
+
+int FaultCalls::shutdown(int fd, int how) noexcept {
+  return run(CallId::shutdown, [&] { return inner_.shutdown(fd, how); });
+}
+
+int FaultCalls::close(int fd) noexcept {
+  const int error = error_of(CallId::close, enter(CallId::close));
+  const int result = inner_.close(fd);
+  return error != 0 ? -error : result;
+}
+
+int FaultCalls::local_name(int fd, sockaddr* address, socklen_t* size) noexcept {
+  return run(CallId::local_name, [&] { return inner_.local_name(fd, address, size); });
+}
+
+int FaultCalls::peer_name(int fd, sockaddr* address, socklen_t* size) noexcept {
+  return run(CallId::peer_name, [&] { return inner_.peer_name(fd, address, size); });
+}
+
+int FaultCalls::get_option(int fd, int level, int name, void* value, socklen_t* size) noexcept {
+  return run(CallId::get_option, [&] { return inner_.get_option(fd, level, name, value, size); });
+}
+
+int FaultCalls::set_option(int fd, int level, int name, const void* value,
+                           socklen_t size) noexcept {
+  return run(CallId::set_option, [&] { return inner_.set_option(fd, level, name, value, size); });
+}
+
+int FaultCalls::descriptor_flags(int fd) noexcept {
+  return run(CallId::descriptor_flags, [&] { return inner_.descriptor_flags(fd); });
+}
+
+int FaultCalls::epoll_create() noexcept {
+  return run(CallId::epoll_create, [&] { return inner_.epoll_create(); });
+}
+
+int FaultCalls::epoll_control(int epoll_fd, int operation, int fd, epoll_event* event) noexcept {
+  return run(CallId::epoll_control,
+             [&] { return inner_.epoll_control(epoll_fd, operation, fd, event); });
+}
+
+int FaultCalls::epoll_wait_ns(int epoll_fd, epoll_event* events, int count_max,
+                              std::int64_t timeout_ns) noexcept {
+  return run(CallId::epoll_wait_ns,
+             [&] { return inner_.epoll_wait_ns(epoll_fd, events, count_max, timeout_ns); });
+}
+
+int FaultCalls::epoll_wait_ms(int epoll_fd, epoll_event* events, int count_max,
+                              int timeout_ms) noexcept {
+  return run(CallId::epoll_wait_ms,
+             [&] { return inner_.epoll_wait_ms(epoll_fd, events, count_max, timeout_ms); });
+}
+
+int FaultCalls::poll(pollfd* entries, std::size_t count, std::int64_t timeout_ns) noexcept {
+  return run(CallId::poll, [&] { return inner_.poll(entries, count, timeout_ns); });
+}
+
+int FaultCalls::event_create() noexcept {
+  return run(CallId::event_create, [&] { return inner_.event_create(); });
+}
+
+int FaultCalls::event_read(int fd) noexcept {
+  return run(CallId::event_read, [&] { return inner_.event_read(fd); });
+}
+
+int FaultCalls::event_write(int fd) noexcept {
+  return run(CallId::event_write, [&] { return inner_.event_write(fd); });
+}
+
+int FaultCalls::signal_action(int signal, const struct sigaction* action,
+                              struct sigaction* previous) noexcept {
+  return run(CallId::signal_action, [&] { return inner_.signal_action(signal, action, previous); });
+}
+
+}  // namespace evix::detail
