@@ -58,6 +58,9 @@ add_library(evix_lenient_sign INTERFACE)
 target_compile_options(evix_lenient_sign INTERFACE -Wno-sign-conversion)
 target_link_libraries(evix_lenient_flags INTERFACE evix_lenient_sign)
 
+# The program and the examples, without tests and benchmarks.
+add_custom_target(programs)
+
 # evix_glob(<variable> <pattern>...): the files that match, relative to the source tree's root.
 # New files are seen by the next build without a manual reconfigure.
 function(evix_glob variable)

@@ -15,4 +15,5 @@ target_include_directories(evix_cli PRIVATE "${PROJECT_SOURCE_DIR}/cli")
 target_include_directories(evix_cli SYSTEM PRIVATE "${CLI11_INCLUDE_DIR}")
 target_link_libraries(evix_cli PRIVATE evix_static evix_build_flags fmt::fmt
                                        nlohmann_json::nlohmann_json)
+add_dependencies(programs evix_cli)
 install(TARGETS evix_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")

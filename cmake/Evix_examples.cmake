@@ -9,6 +9,7 @@ function(evix_add_example language file)
   if(language STREQUAL "c")
     target_compile_options(${program} PRIVATE -pedantic-errors)
   endif()
+  add_dependencies(programs ${program})
   if(EVIX_BUILD_TESTS)
     add_test(NAME examples.${language}.${name}
              COMMAND "${PROJECT_SOURCE_DIR}/scripts/run-example" "$<TARGET_FILE:${program}>"
