@@ -1,0 +1,240 @@
+#include "base/timer_store.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace evix::detail {
+
+// Both are roots without siblings; either may be null.
+TimerNode* TimerStore::meld(TimerNode* left, TimerNode* right) {
+  if (left == nullptr) return right;
+  if (right == nullptr) return left;
+  if (before(*right, *left)) std::swap(left, right);
+  right->next = left->child;
+  if (right->next != nullptr) right->next->link = &right->next;
+  right->link = &left->child;
+  left->child = right;
+  return left;
+}
+
+// Melds a list of siblings in pairs from the left, then the pairs from the right: the order that
+// makes removal amortised O(log n). No recursion: the list may have a million members.
+TimerNode* TimerStore::meld_siblings(TimerNode* first) {
+  TimerNode* pairs = nullptr;
+  while (first != nullptr) {
+    TimerNode* const left = first;
+    TimerNode* const right = left->next;
+    first = right != nullptr ? right->next : nullptr;
+    left->next = nullptr;
+    if (right != nullptr) right->next = nullptr;
+    TimerNode* const pair = meld(left, right);
+    pair->next = pairs;
+    pairs = pair;
+  }
+  TimerNode* root = nullptr;
+  while (pairs != nullptr) {
+    TimerNode* const pair = pairs;
+    pairs = pair->next;
+    pair->next = nullptr;
+    root = meld(root, pair);
+  }
+  return root;
+}
+
+void TimerStore::set_root(TimerNode*& root, TimerNode* node) {
+  root = node;
+  if (node != nullptr) node->link = &root;
+}
+
+void TimerStore::push_heap(TimerNode*& root, TimerNode& node) {
+  node.order &= ~wheel_bit;
+  node.next = nullptr;
+  node.child = nullptr;
+  set_root(root, meld(root, &node));
+}
+
+// In a heap the node's children take its place: they are all behind its parent.
+void TimerStore::unlink(TimerNode& node) {
+  TimerNode* successor = node.next;
+  if ((node.order & wheel_bit) == 0 && node.child != nullptr) {
+    successor = meld_siblings(node.child);
+    successor->next = node.next;
+    if (node.next != nullptr) node.next->link = &successor->next;
+  }
+  *node.link = successor;
+  if (successor != nullptr) successor->link = node.link;
+  node.link = nullptr;
+}
+
+void TimerStore::start_elsewhere(TimerNode& node, std::int64_t deadline_ns) {
+  if (node.linked()) {
+    stop(node);
+  }
+  ++size_;
+  node.deadline_ns = deadline_ns;
+  node.order = take_order();
+  note_added(deadline_ns);
+  if (in_pass_ && deadline_ns <= pass_now_ns_) {
+    push_heap(fresh_, node);
+  } else if (to_key(deadline_ns) < base_) {
+    push_heap(near_, node);
+  } else {
+    push_wheel(node);
+  }
+}
+
+// The deadline is not before base_.
+void TimerStore::push_wheel(TimerNode& node) {
+  const Key key = key_of(node);
+  const unsigned width = static_cast<unsigned>(std::bit_width((key ^ base_) >> first_shift));
+  const unsigned level = width == 0 ? 0 : (width - 1) / digit_bits;
+  const unsigned shift = first_shift + level * digit_bits;
+  const unsigned index = (key >> shift) & (slot_count - 1);
+  const Key start = key >> shift << shift;
+  TimerNode*& head = slots_[level][index];
+  node.order |= wheel_bit;
+  node.floor_ns = to_ns(start);
+  node.next = head;
+  if (head != nullptr) head->link = &node.next;
+  node.link = &head;
+  head = &node;
+  occupied_[level] |= std::uint64_t{1} << index;
+  occupied_levels_ |= 1U << level;
+  wheel_floor_ = std::min(wheel_floor_, std::max(start, base_));
+}
+
+// Finds the first slot that has nodes and drops stale occupancy bits before it. Indices below
+// base's own are never occupied, so the lowest bit of a level is its earliest slot.
+bool TimerStore::first_slot(Slot& slot) {
+  while (occupied_levels_ != 0) {
+    const unsigned level = static_cast<unsigned>(std::countr_zero(occupied_levels_));
+    if (occupied_[level] == 0) {
+      occupied_levels_ &= occupied_levels_ - 1;
+      continue;
+    }
+    const unsigned index = static_cast<unsigned>(std::countr_zero(occupied_[level]));
+    if (slots_[level][index] == nullptr) {
+      occupied_[level] &= occupied_[level] - 1;
+      continue;
+    }
+    const unsigned shift = first_shift + level * digit_bits;
+    const Key digits_below = (Key{slot_count} << shift) - 1;  // the top level: all bits
+    const Key start = (base_ & ~digits_below) | (Key{index} << shift);
+    slot = {level, index, start, start | ((Key{1} << shift) - 1)};
+    wheel_floor_ = std::max(start, base_);
+    return true;
+  }
+  wheel_floor_ = no_key;
+  return false;
+}
+
+TimerNode* TimerStore::take_slot(const Slot& slot) {
+  occupied_[slot.level] &= ~(std::uint64_t{1} << slot.index);
+  return std::exchange(slots_[slot.level][slot.index], nullptr);
+}
+
+// The minimum of a slot of at most search_limit nodes; nodes that a restart has moved behind the
+// slot are placed. False: the slot has more nodes, or none is left in it.
+bool TimerStore::search_slot(const Slot& slot, std::int64_t& earliest_ns) {
+  unsigned count = 0;
+  TimerNode* node = slots_[slot.level][slot.index];
+  while (node != nullptr && count <= search_limit) {
+    node = node->next;
+    ++count;
+  }
+  if (count > search_limit) {
+    open_slot(slot, no_key);
+    return false;
+  }
+  bool found = false;
+  for (node = slots_[slot.level][slot.index]; node != nullptr;) {
+    TimerNode* const current = std::exchange(node, node->next);
+    if (key_of(*current) > slot.last) {
+      unlink(*current);
+      push_wheel(*current);
+    } else {
+      found = true;
+      earliest_ns = std::min(earliest_ns, current->deadline_ns);
+    }
+  }
+  return found;
+}
+
+// Empties a slot whose start is not behind `limit`. On level 0, and when only a few nodes are in
+// it, those up to the limit move to the heap; otherwise base moves to the earliest of them, so that
+// each gets the finest level that tells it from that one.
+void TimerStore::open_slot(const Slot& slot, Key limit) {
+  TimerNode* const first = take_slot(slot);
+  Key near_last = std::min(limit, slot.last);
+  Key base = std::max(base_, limit < slot.last ? limit + 1 : slot.last);
+  unsigned count = 0;
+  Key earliest = no_key;
+  for (const TimerNode* node = first; node != nullptr; node = node->next) {
+    earliest = std::min(earliest, key_of(*node));
+    ++count;
+  }
+  const bool to_heap = slot.level == 0 || count <= search_limit;
+  if (!to_heap) base = std::min(base, earliest);
+  set_base(base);
+  for (TimerNode* node = first; node != nullptr;) {
+    TimerNode* const current = std::exchange(node, node->next);
+    if (to_heap && key_of(*current) <= near_last) {
+      push_heap(near_, *current);
+    } else {
+      push_wheel(*current);
+    }
+  }
+}
+
+void TimerStore::set_base(Key base) {
+  base_ = base;
+  lazy_above_ns_ = to_ns(base) - 1;
+  if (in_pass_) lazy_above_ns_ = std::max(lazy_above_ns_, pass_now_ns_);
+}
+
+std::int64_t TimerStore::find_earliest() {
+  std::int64_t earliest_ns = std::numeric_limits<std::int64_t>::max();
+  if (near_ != nullptr) earliest_ns = near_->deadline_ns;
+  if (fresh_ != nullptr) earliest_ns = std::min(earliest_ns, fresh_->deadline_ns);
+  Slot slot{};
+  while (to_key(earliest_ns) >= wheel_floor_ && first_slot(slot)) {
+    if (to_key(earliest_ns) < slot.start || search_slot(slot, earliest_ns)) break;
+    if (near_ != nullptr) earliest_ns = std::min(earliest_ns, near_->deadline_ns);
+  }
+  return earliest_ns;
+}
+
+void TimerStore::begin_pass(std::int64_t now_ns) {
+  pass_now_ns_ = in_pass_ ? std::max(pass_now_ns_, now_ns) : now_ns;
+  in_pass_ = true;
+  set_root(near_, meld(near_, std::exchange(fresh_, nullptr)));
+  // Up to the first occupied slot base may move freely; near base the slots are finer.
+  const Key reachable = wheel_floor_ == no_key ? no_key : wheel_floor_ - 1;
+  set_base(std::max(base_, std::min(to_key(now_ns), reachable)));
+}
+
+TimerNode* TimerStore::pop_due() {
+  if (!in_pass_) return nullptr;
+  const Key limit = to_key(pass_now_ns_);
+  Slot slot{};
+  while (wheel_floor_ <= limit && (near_ == nullptr || wheel_floor_ <= key_of(*near_)) &&
+         first_slot(slot)) {
+    if (wheel_floor_ <= limit) open_slot(slot, limit);
+  }
+  if (near_ == nullptr || near_->deadline_ns > pass_now_ns_) {
+    end_pass();
+    return nullptr;
+  }
+  TimerNode* const node = near_;
+  stop(*node);
+  return node;
+}
+
+void TimerStore::end_pass() {
+  in_pass_ = false;
+  set_root(near_, meld(near_, std::exchange(fresh_, nullptr)));
+  set_base(base_);
+}
+
+}  // namespace evix::detail
