@@ -8,7 +8,6 @@
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "calls.hpp"
 #include "raw.hpp"
 
 namespace {
@@ -26,12 +26,15 @@ constexpr std::size_t buffer_bytes = 65'536;
 constexpr int batch_events = 1'024;
 // A peer that always fills the buffer gives way to the others after this many receives (1 MiB).
 constexpr int receives_per_turn = 16;
+// EPOLLRDNORM makes the listener's events differ from a plain message's EPOLLIN, so that the one
+// comparison that finds plain messages finds the listener too.
+constexpr std::uint32_t accepting = EPOLLIN | EPOLLRDNORM | EPOLLET;
 constexpr std::uint32_t reading = EPOLLIN | EPOLLRDHUP | EPOLLET;
 constexpr std::uint32_t writing = EPOLLOUT | EPOLLET;
 
 struct Options {
   sockaddr_in listen = raw::parse_address("127.0.0.1:0");
-  std::uint64_t echoes = 0;  // 0: no limit
+  std::int64_t echoes = INT64_MAX;
 };
 
 class EchoServer {
@@ -50,6 +53,7 @@ class EchoServer {
     stopped,  // closed, found empty, or waiting for room to send
   };
 
+  // What the socket had no room for.
   struct Unsent {
     std::vector<char> bytes;
     std::size_t done = 0;
@@ -58,38 +62,26 @@ class EchoServer {
   void watch(int operation, int descriptor, std::uint32_t events) const;
   void accept_all();
   void close_connection(int descriptor);
-  void serve_own(int descriptor);
   void serve_rare(int descriptor);
   bool finish_unsent(int descriptor);
   Outcome echo_once(int descriptor);
+  Outcome echo_received(int descriptor, ssize_t received);
   Outcome after_failed_receive(int descriptor, ssize_t received);
   Outcome after_short_send(int descriptor, ssize_t sent, std::size_t length);
 
   int epoll_ = -1;
-  int signals_ = -1;
   int listener_ = -1;
   bool accept_stalled_ = false;
-  bool finished_ = false;
-  std::uint64_t echoes_ = 0;
-  std::uint64_t echoes_limit_;
+  std::int64_t echoes_left_;
   std::unordered_map<int, Unsent> unsent_;  // only the connections that wait for room
   epoll_event events_[batch_events];
   char buffer_[buffer_bytes];
 };
 
-EchoServer::EchoServer(const Options& options) : echoes_limit_(options.echoes) {
-  sigset_t ending;
-  sigemptyset(&ending);
-  sigaddset(&ending, SIGTERM);
-  sigaddset(&ending, SIGINT);
-  raw::require(sigprocmask(SIG_BLOCK, &ending, nullptr), "sigprocmask");
-
-  // The server's own descriptors come first, so that one comparison tells them from connections.
+EchoServer::EchoServer(const Options& options) : echoes_left_(options.echoes) {
   epoll_ = raw::require(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
-  signals_ = raw::require(signalfd(-1, &ending, SFD_NONBLOCK | SFD_CLOEXEC), "signalfd");
   listener_ =
       raw::require(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket");
-  if (epoll_ > listener_ || signals_ > listener_) raw::die("a lower descriptor was left open");
 
   const int on = 1;
   raw::require(setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "SO_REUSEADDR");
@@ -98,8 +90,7 @@ EchoServer::EchoServer(const Options& options) : echoes_limit_(options.echoes) {
   const auto* address = reinterpret_cast<const sockaddr*>(&options.listen);
   raw::require(bind(listener_, address, sizeof options.listen), "bind");
   raw::require(listen(listener_, SOMAXCONN), "listen");
-  watch(EPOLL_CTL_ADD, listener_, EPOLLIN | EPOLLET);
-  watch(EPOLL_CTL_ADD, signals_, EPOLLIN);
+  watch(EPOLL_CTL_ADD, listener_, accepting);
 }
 
 void EchoServer::announce() const {
@@ -113,38 +104,50 @@ void EchoServer::announce() const {
   std::fflush(stdout);
 }
 
-inline EchoServer::Outcome EchoServer::echo_once(int descriptor) {
-  const ssize_t received = recv(descriptor, buffer_, buffer_bytes, 0);
-  if (received <= 0) [[unlikely]]
-    return after_failed_receive(descriptor, received);
+EchoServer::Outcome EchoServer::echo_once(int descriptor) {
+  const ssize_t received = raw::receive(descriptor, buffer_, buffer_bytes);
+  return echo_received(descriptor, received);
+}
+
+EchoServer::Outcome EchoServer::echo_received(int descriptor, ssize_t received) {
+  if (received <= 0) return after_failed_receive(descriptor, received);
   const auto length = static_cast<std::size_t>(received);
-  const ssize_t sent = send(descriptor, buffer_, length, MSG_NOSIGNAL);
-  if (sent != received) [[unlikely]]
-    return after_short_send(descriptor, sent, length);
-  if (++echoes_ == echoes_limit_) [[unlikely]]
-    finished_ = true;
+  const ssize_t sent = raw::send(descriptor, buffer_, length);
+  if (sent != received) return after_short_send(descriptor, sent, length);
+  --echoes_left_;
   return length < buffer_bytes ? Outcome::emptied : Outcome::more;
 }
 
 void EchoServer::run() {
-  while (!finished_) {
+  while (echoes_left_ > 0) {
     const int ready = epoll_wait(epoll_, events_, batch_events, -1);
     if (ready < 0 && errno != EINTR) raw::die("epoll_wait", errno);
     for (int index = 0; index < ready; ++index) {
       const int descriptor = events_[index].data.fd;
-      if (descriptor <= listener_) [[unlikely]] {
-        serve_own(descriptor);
-      } else if (events_[index].events != EPOLLIN) [[unlikely]] {
+      if (events_[index].events != EPOLLIN) [[unlikely]] {
         serve_rare(descriptor);
-      } else if (echo_once(descriptor) == Outcome::more) [[unlikely]] {
-        serve_rare(descriptor);
+        continue;
       }
+      const ssize_t received = raw::receive(descriptor, buffer_, buffer_bytes);
+      // In one comparison: an error, the end of the stream, or a buffer filled to the brim.
+      if (static_cast<std::size_t>(received - 1) >= buffer_bytes - 1) [[unlikely]] {
+        if (echo_received(descriptor, received) == Outcome::more) serve_rare(descriptor);
+        continue;
+      }
+      const auto length = static_cast<std::size_t>(received);
+      const ssize_t sent = raw::send(descriptor, buffer_, length);
+      if (sent != received) [[unlikely]] {
+        after_short_send(descriptor, sent, length);
+        continue;
+      }
+      --echoes_left_;
     }
   }
 }
 
-// Everything that is not one plain message: end of stream, reset, room to send, bulk data.
+// Everything that is not one plain message: accept, end of stream, reset, room to send, bulk data.
 void EchoServer::serve_rare(int descriptor) {
+  if (descriptor == listener_) return accept_all();
   if (!unsent_.empty() && !finish_unsent(descriptor)) return;
   for (int count = 0; count < receives_per_turn; ++count) {
     // On purpose also after an emptied socket: the end of the stream may be what was signalled.
@@ -154,14 +157,14 @@ void EchoServer::serve_rare(int descriptor) {
 }
 
 EchoServer::Outcome EchoServer::after_failed_receive(int descriptor, ssize_t received) {
-  if (received < 0 && errno == EINTR) return Outcome::more;
-  if (received < 0 && errno == EAGAIN) return Outcome::stopped;
+  if (received == -EINTR) return Outcome::more;
+  if (received == -EAGAIN) return Outcome::stopped;
   close_connection(descriptor);
   return Outcome::stopped;
 }
 
 EchoServer::Outcome EchoServer::after_short_send(int descriptor, ssize_t sent, std::size_t length) {
-  if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+  if (sent < 0 && sent != -EAGAIN && sent != -EINTR) {
     close_connection(descriptor);
     return Outcome::stopped;
   }
@@ -177,10 +180,10 @@ bool EchoServer::finish_unsent(int descriptor) {
   if (found == unsent_.end()) return true;
   Unsent& unsent = found->second;
   while (unsent.done < unsent.bytes.size()) {
-    const ssize_t sent = send(descriptor, unsent.bytes.data() + unsent.done,
-                              unsent.bytes.size() - unsent.done, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno == EAGAIN) return false;
+    const ssize_t sent =
+        raw::send(descriptor, unsent.bytes.data() + unsent.done, unsent.bytes.size() - unsent.done);
+    if (sent == -EINTR) continue;
+    if (sent == -EAGAIN) return false;
     if (sent < 0) {
       close_connection(descriptor);
       return false;
@@ -188,17 +191,9 @@ bool EchoServer::finish_unsent(int descriptor) {
     unsent.done += static_cast<std::size_t>(sent);
   }
   unsent_.erase(found);
-  if (++echoes_ == echoes_limit_) finished_ = true;
+  --echoes_left_;
   watch(EPOLL_CTL_MOD, descriptor, reading);
   return true;
-}
-
-void EchoServer::serve_own(int descriptor) {
-  if (descriptor == listener_) {
-    accept_all();
-  } else {
-    finished_ = true;
-  }
 }
 
 void EchoServer::accept_all() {
@@ -239,7 +234,7 @@ Options parse_options(int count, char** values) {
     if (arguments.name() == "--listen") {
       options.listen = raw::parse_address(arguments.value());
     } else if (arguments.name() == "--echoes") {
-      options.echoes = arguments.count();
+      options.echoes = static_cast<std::int64_t>(arguments.count());
     } else {
       raw::die(
           "usage: floor_echo_epoll [--listen 127.0.0.1:0] [--echoes N]\n"
@@ -249,10 +244,15 @@ Options parse_options(int count, char** values) {
   return options;
 }
 
+// There is nothing to save: ending inside the handler costs the loop no descriptor and no check.
+void end_at_once(int) { _exit(0); }
+
 }  // namespace
 
 int main(int count, char** values) {
   raw::raise_descriptor_limit();
+  signal(SIGTERM, end_at_once);
+  signal(SIGINT, end_at_once);
   // On the heap: the buffers are too large for a careful stack.
   const auto server = std::make_unique<EchoServer>(parse_options(count, values));
   server->announce();
