@@ -45,6 +45,7 @@ class EchoServer {
 
   void announce() const;
   void run();
+  std::uint64_t waits() const { return waits_; }
 
  private:
   enum class Outcome {
@@ -73,6 +74,7 @@ class EchoServer {
   int listener_ = -1;
   bool accept_stalled_ = false;
   std::int64_t echoes_left_;
+  std::uint64_t waits_ = 0;
   std::unordered_map<int, Unsent> unsent_;  // only the connections that wait for room
   epoll_event events_[batch_events];
   char buffer_[buffer_bytes];
@@ -121,6 +123,7 @@ EchoServer::Outcome EchoServer::echo_received(int descriptor, ssize_t received) 
 void EchoServer::run() {
   while (echoes_left_ > 0) {
     const int ready = epoll_wait(epoll_, events_, batch_events, -1);
+    ++waits_;
     if (ready < 0 && errno != EINTR) raw::die("epoll_wait", errno);
     for (int index = 0; index < ready; ++index) {
       const int descriptor = events_[index].data.fd;
@@ -238,7 +241,8 @@ Options parse_options(int count, char** values) {
     } else {
       raw::die(
           "usage: floor_echo_epoll [--listen 127.0.0.1:0] [--echoes N]\n"
-          "  --echoes N  end by itself after N pairs of one receive and one send");
+          "  --echoes N  end by itself after N pairs of one receive and one send,\n"
+          "              and print how many waits they took");
     }
   }
   return options;
@@ -257,5 +261,6 @@ int main(int count, char** values) {
   const auto server = std::make_unique<EchoServer>(parse_options(count, values));
   server->announce();
   server->run();
+  std::printf("waits %llu\n", static_cast<unsigned long long>(server->waits()));
   return 0;
 }

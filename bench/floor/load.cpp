@@ -22,7 +22,6 @@ using raw::Pattern;
 using raw::piece_bytes;
 
 constexpr int batch_events = 1'024;
-constexpr int patience_ms = 10'000;  // nothing came back for this long: what is missing is lost
 // A client that closes first leaves its port in TIME_WAIT: 28,000 ports of one source address
 // are used up within a second of a storm, so its connections come from several.
 constexpr std::uint32_t storm_sources = 8;
@@ -35,6 +34,7 @@ struct Options {
   std::uint64_t echoes = 0;  // 0: as many as fit into the duration
   std::uint64_t duration_ns = 1'000'000'000;
   std::uint64_t warm_up_ns = 0;
+  std::uint64_t patience_ns = 10'000'000'000;
   bool idle = false;
   bool storm = false;
   bool steps = false;
@@ -88,7 +88,8 @@ void watch(int epoll, int descriptor, std::size_t index) {
 // Calls handle(index) for every ready connection until nothing is under way any more.
 // False: the server stayed silent for too long.
 template <typename Handle>
-bool turn_until_done(int epoll, const Pace& pace, Handle handle) {
+bool turn_until_done(int epoll, const Pace& pace, const Options& options, Handle handle) {
+  const int patience_ms = static_cast<int>(options.patience_ns / 1'000'000);
   std::vector<epoll_event> events(batch_events);
   while (pace.under_way() > 0) {
     const int ready = epoll_wait(epoll, events.data(), batch_events, patience_ms);
@@ -162,7 +163,7 @@ Counts EchoLoad::run(std::uint64_t duration_ns, std::uint64_t echoes) {
     }
     send_due(index);
   }
-  const bool answered = turn_until_done(epoll_, pace_, [this](std::size_t index) {
+  const bool answered = turn_until_done(epoll_, pace_, options_, [this](std::size_t index) {
     if (connections_[index].descriptor < 0) return;
     receive(index);
     if (connections_[index].descriptor >= 0) send_due(index);
@@ -204,10 +205,10 @@ void EchoLoad::receive(std::size_t index) {
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) return fail(index);
     const auto length = static_cast<std::size_t>(got);
+    if (length > connection.sent - connection.received) return fail(index);  // nobody sent them
     counts_.wrong_bytes += pattern_.wrong(index, connection.received, buffer_.data(), length);
     const std::uint64_t before = connection.received / options_.size;
     connection.received += length;
-    if (connection.received > connection.sent) return fail(index);  // bytes nobody sent
     finish_messages(connection, before);
     if (length < piece_bytes) return;  // emptied: what comes later is a new edge
   }
@@ -277,7 +278,7 @@ Counts StormLoad::run(std::uint64_t duration_ns, std::uint64_t echoes) {
     start(index, pace_.started_ns());
   }
   const bool answered =
-      turn_until_done(epoll_, pace_, [this](std::size_t index) { handle(index); });
+      turn_until_done(epoll_, pace_, options_, [this](std::size_t index) { handle(index); });
   counts_.seconds = static_cast<double>(raw::monotonic_ns() - pace_.started_ns()) * 1e-9;
   if (!answered) {
     counts_.lost += pace_.under_way();
@@ -339,9 +340,9 @@ bool StormLoad::receive_rest(std::size_t index) {
     if (got < 0) return errno == EAGAIN;
     if (got == 0) return false;
     const auto length = static_cast<std::size_t>(got);
+    if (length > connection.sent - connection.received) return false;  // nobody sent them
     counts_.wrong_bytes += pattern_.wrong(index, connection.received, buffer_.data(), length);
     connection.received += length;
-    if (connection.received > connection.sent) return false;  // bytes nobody sent
     if (length < piece_bytes) return true;
   }
   return true;
@@ -370,6 +371,7 @@ constexpr const char* usage =
     "  --duration S      seconds (1), or\n"
     "  --echoes N        end after N echoes in all\n"
     "  --warm-up S       the same load for S seconds before, not counted (0)\n"
+    "  --patience S      silence after which the missing echoes count as lost (10)\n"
     "  --idle            connect and hold for the duration\n"
     "  --storm           connect, one echo, close; again and again\n"
     "  --steps           print a line at each step and wait for a line on standard input:\n"
@@ -393,6 +395,8 @@ Options parse_options(int count, char** values) {
       options.duration_ns = arguments.seconds_as_ns();
     } else if (name == "--warm-up") {
       options.warm_up_ns = arguments.seconds_as_ns();
+    } else if (name == "--patience") {
+      options.patience_ns = arguments.seconds_as_ns();
     } else if (name == "--idle") {
       options.idle = true;
     } else if (name == "--storm") {
@@ -413,6 +417,10 @@ Options parse_options(int count, char** values) {
   return options;
 }
 
+bool clean(const Counts& counts) {
+  return counts.errors == 0 && counts.lost == 0 && counts.wrong_bytes == 0;
+}
+
 // Exit code 1: something was lost or wrong.
 int report(const Options& options, const Counts& counts) {
   const std::string line = raw::json_line(counts, options.connections, options.size,
@@ -422,7 +430,7 @@ int report(const Options& options, const Counts& counts) {
   } else {
     std::printf("%s\n", line.c_str());
   }
-  return counts.errors == 0 && counts.lost == 0 && counts.wrong_bytes == 0 ? 0 : 1;
+  return clean(counts) ? 0 : 1;
 }
 
 int run_idle(const Options& options, EchoLoad& load) {
@@ -436,14 +444,12 @@ int run_idle(const Options& options, EchoLoad& load) {
 
 template <typename Load>
 int run_load(const Options& options, Load& load) {
-  bool warm = true;
   if (options.warm_up_ns != 0) {
     const Counts counts = load.run(options.warm_up_ns, 0);
-    warm = counts.errors == 0 && counts.wrong_bytes == 0;
+    if (!clean(counts)) return report(options, counts);
   }
   if (options.steps) end_step("warm");
-  const int result = report(options, load.run(options.duration_ns, options.echoes));
-  return warm ? result : 1;
+  return report(options, load.run(options.duration_ns, options.echoes));
 }
 
 }  // namespace
