@@ -35,7 +35,8 @@ enum class Ready : std::uint16_t {
   error = 0x008,        ///< an error is pending (SO_ERROR), or the reader of a pipe is gone
   hangup = 0x010,       ///< both directions are shut
   invalid = 0x020,      ///< the descriptor is not open any more; the interest has been removed
-  read_closed = 0x2000, ///< the peer has shut its sending side; unread bytes may remain
+  read_closed = 0x2000, ///< the peer has shut its sending side; unread bytes may remain; only
+                        ///< with an interest in `readable`
 };
 
 constexpr Ready operator|(Ready a, Ready b) noexcept {
@@ -75,7 +76,7 @@ struct PollEvent {
   Ready ready = Ready::none;
 };
 
-/** A batched change that the kernel refused; its interest has been removed. */
+/** A change that the kernel refused; its interest has been removed. */
 struct ChangeFailure {
   InterestId id;
   native_handle handle = no_handle;
@@ -90,8 +91,6 @@ struct PollerOptions {
   std::size_t events_max = 256;
   /** Replaces the system calls; for tests and simulation. Null: the kernel's. */
   detail::Calls* system_calls = nullptr;
-  /** Replaces the driver; for loops with a program's own backend. Null: by `kind`. */
-  std::unique_ptr<detail::PollDriver> driver;
 };
 
 /**
@@ -109,6 +108,8 @@ class EVIX_API Poller {
  public:
   /** @return backend_unavailable, or what the kernel said to making the kernel object. */
   static Result<Poller> create(PollerOptions options = {});
+  /** For loops: over this driver. @param events_max as in PollerOptions. */
+  static Poller over(std::unique_ptr<detail::PollDriver> driver, std::size_t events_max = 256);
 
   Poller(Poller&&) noexcept;
   Poller& operator=(Poller&&) noexcept;
@@ -123,7 +124,9 @@ class EVIX_API Poller {
    * @param interest any of readable, writable, priority; none is as if disabled.
    * @param token given back with each event; evix does not look at it.
    * @return already_registered when the poller has this descriptor; EBADF for a closed or O_PATH
-   *         descriptor; not_supported for Trigger::edge without supports_edge().
+   *         descriptor; not_supported for Trigger::edge without supports_edge(). When the kernel
+   *         says that the number was closed by others and means another descriptor now, the new
+   *         interest is added and the old one gets an event with Ready::invalid.
    */
   Result<InterestId> add(native_handle handle, Ready interest, Trigger trigger,
                          std::uint64_t token, bool enabled = true);
@@ -155,9 +158,10 @@ class EVIX_API Poller {
    * Commits, then waits for events.
    * @param timeout zero: do not wait; evix::forever: no limit. Nanoseconds where the kernel has
    *        them (epoll_pwait2, Linux 5.11; ppoll), else rounded up to milliseconds.
-   * @return the number of events to walk with next(); 0 after the timeout; EINTR is an error here
-   *         (the caller recomputes its timeout). Events of an earlier wait that were not walked
-   *         are dropped; level-triggered ones come again.
+   * @return the number of events to walk with next(); 0 after the timeout, or at once when
+   *         failures() has something new; EINTR is an error here (the caller recomputes its
+   *         timeout). Events of an earlier wait that were not walked are dropped and, as long as
+   *         their descriptors are ready, come again.
    */
   Result<std::size_t> wait(Duration timeout);
   /** The next event whose interest still exists and is enabled. */

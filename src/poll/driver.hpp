@@ -45,12 +45,20 @@ class PollDriver {
   /** True when wait takes nanoseconds; false: it rounds up to milliseconds. */
   virtual bool waits_nanoseconds() const noexcept = 0;
 
+  /** 0, or why add() will refuse this descriptor (-EBADF); cheap, for batched adds. */
+  virtual int check(native_handle) noexcept { return 0; }
+
   virtual int add(native_handle handle, std::uint64_t key, Ready interest, Trigger trigger) = 0;
-  virtual int modify(native_handle handle, std::uint64_t key, Ready interest,
-                     Trigger trigger) = 0;
+  virtual int modify(native_handle handle, std::uint64_t key, Ready interest, Trigger trigger) = 0;
   virtual int remove(native_handle handle, std::uint64_t key) = 0;
   /** The descriptor is about to be closed by its only owner. Default for kernels: remove. */
   virtual void forget(native_handle handle, std::uint64_t key) { remove(handle, key); }
+
+  /**
+   * Whether the number still means the descriptor that was added: 0, -EBADF (not open) or -ENOENT
+   * (it was closed and something else has its number). 0 where the kernel has no way to tell.
+   */
+  virtual int verify(native_handle, std::uint64_t) { return 0; }
 
   /** @param timeout_ns below 0: no limit. @return the number of events, or the negative errno. */
   virtual int wait(std::int64_t timeout_ns, std::span<DriverEvent> out) = 0;

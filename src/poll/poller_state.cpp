@@ -1,0 +1,377 @@
+#include "poll/poller_state.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "sys/error.hpp"
+
+namespace evix::detail {
+namespace {
+
+// More would only make the walk of one wait longer; 1 MiB of events.
+constexpr std::size_t events_limit = 65'536;
+
+int code(Errc errc) noexcept { return -static_cast<int>(errc); }
+
+}  // namespace
+
+PollerState::PollerState(std::unique_ptr<PollDriver> driver, std::size_t events_max)
+    : driver_(std::move(driver)), events_(std::clamp<std::size_t>(events_max, 1, events_limit)) {}
+
+// Interests
+
+/** 0, or why no interest in this descriptor can be added. */
+int PollerState::make_room_for(native_handle handle) {
+  const std::uint32_t slot = handles_.find(handle);
+  if (slot == InterestTable::none) return 0;
+  // Somebody closed a registered descriptor, and the kernel gave its number out again.
+  if (table_.at(slot).kernel == 0 || driver_->verify(handle, key_of(slot)) == 0) {
+    return code(Errc::already_registered);
+  }
+  mark_gone(slot);
+  return 0;
+}
+
+std::uint32_t PollerState::make_interest(native_handle handle, Ready interest, Trigger trigger,
+                                         std::uint64_t token) {
+  const std::uint32_t slot = table_.allocate();
+  Interest& made = table_.at(slot);
+  made.token = token;
+  made.handle = handle;
+  set_wanted(made, interest, trigger);
+  handles_.set(handle, slot);
+  return slot;
+}
+
+void PollerState::set_wanted(Interest& interest, Ready wanted, Trigger trigger) noexcept {
+  interest.wanted = pack(wanted, trigger);
+  interest.clear(Interest::one_shot);
+  if (trigger == Trigger::one_shot) interest.set(Interest::one_shot);
+}
+
+void PollerState::note_change(std::uint32_t slot) {
+  Interest& interest = table_.at(slot);
+  if (interest.has(Interest::dirty)) return;
+  changes_.push_back(slot);
+  interest.set(Interest::dirty);
+}
+
+/** The driver no longer has it. */
+void PollerState::end_interest(std::uint32_t slot) noexcept {
+  const Interest& interest = table_.at(slot);
+  if (interest.has(Interest::always_ready | Interest::gone)) unlist_special(slot);
+  if (handles_.find(interest.handle) == slot) handles_.erase(interest.handle);
+  table_.free(slot, wait_number_, next_ != count_);
+}
+
+int PollerState::add(native_handle handle, Ready interest, Trigger trigger, std::uint64_t token,
+                     bool enabled, InterestId& id) {
+  if (trigger == Trigger::edge && !driver_->supports_edge()) return -EOPNOTSUPP;
+  if (const int error = driver_->check(handle)) return error;
+  if (const int error = make_room_for(handle)) return error;
+  const std::uint32_t slot = make_interest(handle, interest, trigger, token);
+  if (enabled) {
+    table_.at(slot).set(Interest::enabled);
+    note_change(slot);
+  }
+  id = id_of(slot);
+  return 0;
+}
+
+int PollerState::add_now(native_handle handle, Ready interest, Trigger trigger, std::uint64_t token,
+                         InterestId& id) {
+  if (pack(interest, trigger) == 0) return add(handle, interest, trigger, token, true, id);
+  if (trigger == Trigger::edge && !driver_->supports_edge()) return -EOPNOTSUPP;
+  if (const int error = make_room_for(handle)) return error;
+  const std::uint32_t slot = make_interest(handle, interest, trigger, token);
+  table_.at(slot).set(Interest::enabled);
+  if (const int error = register_in_kernel(slot)) {
+    end_interest(slot);
+    return error;
+  }
+  id = id_of(slot);
+  return 0;
+}
+
+int PollerState::modify(InterestId id, Ready interest, Trigger trigger) {
+  Interest* found = table_.find(id);
+  if (found == nullptr) return code(Errc::stale_handle);
+  if (trigger == Trigger::edge && !driver_->supports_edge()) return -EOPNOTSUPP;
+  set_wanted(*found, interest, trigger);
+  note_change(id.slot);
+  return 0;
+}
+
+int PollerState::set_token(InterestId id, std::uint64_t token) noexcept {
+  Interest* found = table_.find(id);
+  if (found == nullptr) return code(Errc::stale_handle);
+  found->token = token;
+  return 0;
+}
+
+int PollerState::enable(InterestId id) {
+  Interest* found = table_.find(id);
+  if (found == nullptr) return code(Errc::stale_handle);
+  const bool was_enabled = found->has(Interest::enabled);
+  const bool level = packed_trigger(found->wanted) == Trigger::level;
+  if (was_enabled && level) return 0;
+  found->set(Interest::enabled);
+  found->clear(Interest::given);
+  if (!level) found->set(Interest::rearm);
+  note_change(id.slot);
+  return 0;
+}
+
+int PollerState::disable(InterestId id) {
+  Interest* found = table_.find(id);
+  if (found == nullptr) return code(Errc::stale_handle);
+  // A one-shot that has fired is disabled, and silent in the kernel's set until it is enabled.
+  if (!found->has(Interest::enabled)) return 0;
+  found->clear(Interest::enabled);
+  note_change(id.slot);
+  return 0;
+}
+
+int PollerState::remove(InterestId id) {
+  if (table_.find(id) == nullptr) return code(Errc::stale_handle);
+  unregister(id.slot);
+  end_interest(id.slot);
+  return 0;
+}
+
+int PollerState::forget(InterestId id) {
+  const Interest* found = table_.find(id);
+  if (found == nullptr) return code(Errc::stale_handle);
+  if (found->kernel != 0) driver_->forget(found->handle, key_of(id.slot));
+  end_interest(id.slot);
+  return 0;
+}
+
+// Changes
+
+std::size_t PollerState::commit() {
+  failures_.clear();
+  if (changes_.empty()) return 0;
+  if (next_ != count_) changed_in_walk_ = true;
+  // By number: a driver may be a program's own code, and may ask for changes itself.
+  for (std::size_t i = 0; i < changes_.size(); ++i) {
+    const std::uint32_t slot = changes_[i];
+    table_.at(slot).clear(Interest::dirty);
+    if (table_.at(slot).has(Interest::live)) apply_change(slot);
+  }
+  changes_.clear();
+  return failures_.size();
+}
+
+void PollerState::apply_change(std::uint32_t slot) {
+  Interest& interest = table_.at(slot);
+  const bool rearm = interest.has(Interest::rearm);
+  interest.clear(Interest::rearm);
+  if (interest.has(Interest::always_ready | Interest::gone)) return;
+  if (!wants_kernel(interest)) {
+    unregister(slot);
+    return;
+  }
+  int error = 0;
+  if (interest.kernel == 0) {
+    error = register_in_kernel(slot);
+  } else if (interest.kernel != interest.wanted || rearm) {
+    error = driver_->modify(interest.handle, key_of(slot), packed_interest(interest.wanted),
+                            packed_trigger(interest.wanted));
+    if (error == 0) interest.kernel = interest.wanted;
+  }
+  if (error != 0) refuse(slot, error);
+}
+
+int PollerState::register_in_kernel(std::uint32_t slot) {
+  Interest& interest = table_.at(slot);
+  const Ready wanted = packed_interest(interest.wanted);
+  const Trigger trigger = packed_trigger(interest.wanted);
+  int error = driver_->add(interest.handle, key_of(slot), wanted, trigger);
+  // Forgotten, but not closed after all: the kernel still has it, under an old key.
+  if (error == -EEXIST) error = driver_->modify(interest.handle, key_of(slot), wanted, trigger);
+  if (error == -EPERM) {
+    interest.set(Interest::always_ready);
+    list_special(slot);
+    return 0;
+  }
+  if (error == 0) interest.kernel = interest.wanted;
+  return error;
+}
+
+void PollerState::refuse(std::uint32_t slot, int error) {
+  const Interest& interest = table_.at(slot);
+  failures_.push_back({id_of(slot), interest.handle, interest.token,
+                       make_error(-error, "register", Subject::descriptor(interest.handle))});
+  unregister(slot);
+  end_interest(slot);
+}
+
+/** Errors say that the descriptor is closed already: there is nothing to remove then. */
+void PollerState::unregister(std::uint32_t slot) noexcept {
+  Interest& interest = table_.at(slot);
+  if (interest.kernel == 0) return;
+  driver_->remove(interest.handle, key_of(slot));
+  interest.kernel = 0;
+}
+
+// Interests that the poller makes the events of
+
+void PollerState::list_special(std::uint32_t slot) {
+  table_.at(slot).link = static_cast<std::uint32_t>(specials_.size());
+  specials_.push_back(slot);
+}
+
+void PollerState::unlist_special(std::uint32_t slot) noexcept {
+  const std::uint32_t place = table_.at(slot).link;
+  specials_[place] = specials_.back();
+  table_.at(specials_[place]).link = place;
+  specials_.pop_back();
+}
+
+/** Its descriptor is not open any more, or the number means another one. */
+void PollerState::mark_gone(std::uint32_t slot) {
+  Interest& interest = table_.at(slot);
+  interest.kernel = 0;
+  if (!interest.has(Interest::always_ready)) list_special(slot);
+  interest.set(Interest::gone);
+  handles_.erase(interest.handle);
+}
+
+Ready PollerState::special_ready(const Interest& interest) noexcept {
+  if (interest.has(Interest::gone)) return Ready::invalid;
+  if (!interest.has(Interest::enabled) || interest.has(Interest::given)) return Ready::none;
+  return packed_interest(interest.wanted) & (Ready::readable | Ready::writable);
+}
+
+std::size_t PollerState::count_special() const noexcept {
+  return static_cast<std::size_t>(
+      std::count_if(specials_.begin(), specials_.end(),
+                    [this](std::uint32_t slot) { return any(special_ready(table_.at(slot))); }));
+}
+
+/** Fills what room there is, beginning where the last wait ended. */
+void PollerState::append_special() {
+  for (std::size_t left = specials_.size(); left > 0 && count_ < events_.size(); --left) {
+    if (specials_next_ >= specials_.size()) specials_next_ = 0;
+    const std::uint32_t slot = specials_[specials_next_++];
+    const Interest& interest = table_.at(slot);
+    // No kernel set drops it at the close; poll(2) would say POLLNVAL here.
+    if (!interest.has(Interest::gone) && driver_->check(interest.handle) != 0) mark_gone(slot);
+    const Ready ready = special_ready(interest);
+    if (any(ready)) events_[count_++] = {key_of(slot), ready};
+  }
+}
+
+/** An event that is not plain; Ready::none when it is not to be delivered. */
+PollEvent PollerState::take_special(const DriverEvent& given) {
+  const std::uint32_t slot = key_slot(given.key);
+  Interest& interest = table_.at(slot);
+  if (interest.generation != key_generation(given.key)) {
+    const bool removed_in_walk = !interest.has(Interest::live) && interest.token == wait_number_;
+    if (!removed_in_walk) rebuild_due_ = true;
+    return {};
+  }
+  PollEvent event{interest.token, id_of(slot), interest.handle, given.ready};
+  if (any(given.ready, Ready::invalid)) {
+    unregister(slot);
+    end_interest(slot);
+    event.ready = Ready::invalid;
+    return event;
+  }
+  const bool expected = interest.kernel != 0 || interest.has(Interest::always_ready);
+  if (!expected && !changed_in_walk_) rebuild_due_ = true;
+  if (!interest.has(Interest::enabled)) return {};
+  event.ready &= reportable(interest.wanted);
+  if (interest.has(Interest::one_shot)) {
+    if (any(event.ready)) {
+      interest.clear(Interest::enabled);
+    } else {  // the interest changed in this walk, but the kernel has spent its shot
+      interest.set(Interest::rearm);
+      note_change(slot);
+    }
+  } else if (packed_trigger(interest.wanted) == Trigger::edge) {
+    interest.set(Interest::given);
+  }
+  return event;
+}
+
+// Waiting
+
+/** Level-triggered events come again by themselves; the kernel has spent the others. */
+void PollerState::rearm_unwalked() {
+  for (; next_ != count_; ++next_) {
+    const std::uint64_t key = events_[next_].key;
+    Interest* interest = table_.find({key_slot(key), key_generation(key)});
+    if (interest == nullptr || packed_trigger(interest->kernel) == Trigger::level) continue;
+    interest->set(Interest::rearm);
+    note_change(key_slot(key));
+  }
+}
+
+int PollerState::wait(std::int64_t timeout_ns) {
+  if (next_ != count_) rearm_unwalked();
+  next_ = count_ = 0;
+  table_.release_held();
+  changed_in_walk_ = false;
+  ++wait_number_;
+  commit();
+  if (rebuild_due_) rebuild(false);
+
+  std::size_t room = events_.size();
+  const std::size_t specials = specials_.empty() ? 0 : count_special();
+  if (specials != 0) {  // they get half of every second list at least, the kernel's the rest
+    specials_first_ = !specials_first_;
+    if (specials_first_) room -= std::min(specials, (room + 1) / 2);
+  }
+  if (specials != 0 || !failures_.empty()) timeout_ns = 0;
+  const int count = room == 0 ? 0 : driver_->wait(timeout_ns, std::span(events_).first(room));
+  if (count < 0) return count;
+  count_ = static_cast<std::size_t>(count);
+  audit_left_ -= count;
+  if (audit_left_ <= 0) audit();
+  if (specials != 0) append_special();
+  return static_cast<int>(count_);
+}
+
+/** Verifies the descriptor of one event of the kernel's. */
+void PollerState::audit() {
+  audit_left_ = audit_interval;
+  const std::uint64_t key = events_[count_ - 1].key;
+  const Interest* interest = table_.find({key_slot(key), key_generation(key)});
+  if (interest == nullptr || interest->kernel == 0) return;
+  if (driver_->verify(interest->handle, key) == 0) return;
+  mark_gone(key_slot(key));
+  rebuild_due_ = true;
+}
+
+/** A new kernel object with all that is wanted, each refusal for itself. */
+int PollerState::rebuild(bool forked) {
+  if (const int error = driver_->rebuild()) return error;
+  rebuild_due_ = false;
+  for (std::uint32_t slot = 0; slot < table_.end(); ++slot) {
+    Interest& interest = table_.at(slot);
+    interest.kernel = 0;
+    if (!interest.has(Interest::live) || interest.has(Interest::gone | Interest::always_ready)) {
+      continue;
+    }
+    if (!wants_kernel(interest)) continue;
+    const int error = register_in_kernel(slot);
+    if (error == -EBADF && !forked) {
+      mark_gone(slot);
+    } else if (error != 0) {
+      refuse(slot, error);
+    }
+  }
+  return 0;
+}
+
+int PollerState::after_fork() {
+  failures_.clear();
+  next_ = count_ = 0;
+  table_.release_held();
+  return rebuild(true);
+}
+
+}  // namespace evix::detail
