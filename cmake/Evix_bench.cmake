@@ -7,6 +7,8 @@ function(evix_add_bench prefix file)
   get_filename_component(name "${file}" NAME_WE)
   add_executable(${prefix}_${name} "${file}")
   target_link_libraries(${prefix}_${name} PRIVATE evix_lenient_flags ${ARGN})
+  target_include_directories(${prefix}_${name} PRIVATE "${PROJECT_SOURCE_DIR}/bench"
+                                                       "${PROJECT_SOURCE_DIR}/src")
   target_link_options(${prefix}_${name} PRIVATE -Wl,--as-needed)
 endfunction()
 

@@ -101,6 +101,9 @@ class Planted(unittest.TestCase):
                 self.setUp()
                 self.assert_reported(f"{folder}/a.cpp", 1, "edge", '#include "loop/turn.hpp"\n')
 
+    def test_benchmark_of_a_data_structure(self):
+        self.assert_clean("bench/a.cpp", '#include "base/slab.hpp"\n')
+
     def test_program_that_includes_a_source_header_in_angles(self):
         self.assert_reported("cli/a.cpp", 1, "edge", "#include <sys/calls.hpp>\n")
 
