@@ -135,8 +135,9 @@ typedef struct evix_backend {
   int (*poll)(evix_loop_t* loop, int timeout_ms);
   /**
    * Begins to watch a descriptor, level-triggered. One call for each descriptor, with the union of
-   * what its watchers want; a change is io_del, then io_add. The descriptor is not checked.
-   * @param events EVIX_IO_READ, EVIX_IO_WRITE or both.
+   * what its watchers want; a change is io_del, then io_add. The descriptor is not checked. One of
+   * evix's own is among them when another thread may have to wake the loop.
+   * @param events EVIX_IO_READ, EVIX_IO_WRITE or both; EVIX_IO_PRIORITY when a watcher wants it.
    * @return negative when it failed, as poll; EPERM: the descriptor is then always ready.
    */
   int (*io_add)(evix_loop_t* loop, int fd, int events);
@@ -174,7 +175,7 @@ EVIX_API void* evix_loop_backend_data(evix_loop_t* loop);
 /**
  * Makes a loop.
  * @param backend NULL: evix chooses (the environment variable EVIX_BACKEND may choose for it); a
- *        built-in one; or the program's own, which must stay valid until the loop is destroyed.
+ *        built-in one; or the program's own, which is copied.
  * @return NULL with a reason in evix_last_error().
  */
 EVIX_API evix_loop_t* evix_loop_create(evix_backend_t* backend);
@@ -260,11 +261,14 @@ EVIX_API void* evix_loop_data(evix_loop_t* loop);
 EVIX_API int evix_loop_set_wait_hooks(evix_loop_t* loop, evix_callback_fn before,
                                       evix_callback_fn after, void* data);
 
-/** In the child after fork(2), before anything else. Until then running gives EVIX_EFORKED. */
+/**
+ * In the child after fork(2), before anything else. Until then running gives EVIX_EFORKED. A
+ * program's own backend cannot be rebuilt (-EOPNOTSUPP): make a new loop in the child.
+ */
 EVIX_API int evix_loop_after_fork(evix_loop_t* loop);
 
 /** What a loop has done and has to do; convention 7 (`size` says which fields are filled). */
-typedef struct evix_loop_counters {
+typedef struct evix_counters {
   size_t size;                /**< sizeof(evix_loop_counters_t) */
   uint64_t turns;             /**< turns that were begun */
   uint64_t waits;             /**< times the backend was asked to wait or look */
@@ -537,7 +541,7 @@ EVIX_API evix_stream_t* evix_tcp_connect(evix_loop_t* loop, const char* address,
 /** Takes over a connected stream socket: sets it non-blocking and closes it. */
 EVIX_API evix_stream_t* evix_tcp_adopt(evix_loop_t* loop, int fd);
 
-/** A call for what arrives, once: bytes, the end, or a code. EVIX_EBUSY: one is in flight. */
+/** One call: bytes, the end, or a code (EVIX_EBUSY: another one is in flight). */
 EVIX_API int evix_stream_receive(evix_stream_t* stream, evix_receive_fn callback, void* data);
 /** A call for each piece until the end, an error or evix_stream_receive_stop(). */
 EVIX_API int evix_stream_receive_start(evix_stream_t* stream, evix_receive_fn callback, void* data);
