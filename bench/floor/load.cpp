@@ -68,6 +68,7 @@ class Pace {
     return true;
   }
   void end(std::uint64_t number) { under_way_ -= number; }
+  bool none_left() const { return left_ == 0; }
   std::uint64_t under_way() const { return under_way_; }
   std::uint64_t started_ns() const { return started_ns_; }
 
@@ -126,7 +127,9 @@ class EchoLoad {
   void send_due(std::size_t index);
   void receive(std::size_t index);
   void finish_messages(Connection& connection, std::uint64_t before);
+  bool finished(const Connection& connection) const;
   void fail(std::size_t index);
+  void close_now(std::size_t index);
 
   const Options& options_;
   int epoll_ = -1;
@@ -203,7 +206,7 @@ void EchoLoad::receive(std::size_t index) {
     const ssize_t got = recv(connection.descriptor, buffer_.data(), piece_bytes, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
-    if (got <= 0) return fail(index);
+    if (got <= 0) return got == 0 && finished(connection) ? close_now(index) : fail(index);
     const auto length = static_cast<std::size_t>(got);
     if (length > connection.sent - connection.received) return fail(index);  // nobody sent them
     counts_.wrong_bytes += pattern_.wrong(index, connection.received, buffer_.data(), length);
@@ -233,8 +236,18 @@ void EchoLoad::fail(std::size_t index) {
   ++counts_.errors;
   counts_.lost += missing;
   pace_.end(missing);
-  close(connection.descriptor);
-  connection.descriptor = -1;
+  close_now(index);
+}
+
+// A server that ends after the agreed number of echoes closes while the load still reads the last
+// ones of other connections: that is no error.
+bool EchoLoad::finished(const Connection& connection) const {
+  return pace_.none_left() && connection.received == connection.due;
+}
+
+void EchoLoad::close_now(std::size_t index) {
+  close(connections_[index].descriptor);
+  connections_[index].descriptor = -1;
 }
 
 // Connections that live for one echo: `connections` of them at any time.
