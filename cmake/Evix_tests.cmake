@@ -26,7 +26,10 @@ function(evix_add_test_program layer)
   endif()
   add_executable(test_${layer} ${sources})
   target_link_libraries(test_${layer} PRIVATE test_support GTest::gtest_main)
-  if(EVIX_TEST_PCH)
+  if(layer STREQUAL "cli")
+    # Its libraries define macros that the shared precompiled header was made without.
+    target_link_libraries(test_cli PRIVATE evix_cli_parts)
+  elseif(EVIX_TEST_PCH)
     target_precompile_headers(test_${layer} REUSE_FROM test_support)
   endif()
 
@@ -49,9 +52,12 @@ function(evix_add_test_program layer)
                "EVIX_PROGRAM=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/evix")
 endfunction()
 
-foreach(layer base op sys poll backend loop io task capi cli regress)
+foreach(layer base op sys poll backend loop io task capi regress)
   evix_add_test_program(${layer})
 endforeach()
+if(TARGET evix_cli)
+  evix_add_test_program(cli)
+endif()
 
 # A public header may be the first thing that a program includes, and may be included twice.
 function(evix_add_header_test name compiler language flags header)
