@@ -107,6 +107,9 @@ class PollerSuite : public testing::TestWithParam<BackendKind> {
   FaultCalls calls;
 };
 
+/** For what poll(2) does not have: a set in the kernel, edges. */
+class EpollSuite : public PollerSuite {};
+
 /** Waits without blocking and gives what there is. */
 inline std::vector<PollEvent> events_now(Poller& poller) {
   EXPECT_TRUE(poller.wait(Duration::zero()));

@@ -23,8 +23,6 @@ INSTANTIATE_TEST_SUITE_P(Kinds, PollerSuite, testing::Values(BackendKind::epoll,
                            return parameter.param == BackendKind::epoll ? "epoll" : "poll";
                          });
 
-/** poll(2) has no set in the kernel and no edges. */
-class EpollSuite : public PollerSuite {};
 INSTANTIATE_TEST_SUITE_P(Kinds, EpollSuite, testing::Values(BackendKind::epoll),
                          [](const auto&) { return "epoll"; });
 
