@@ -28,7 +28,7 @@ def program(name):
     for folder in ("build/release/bin", "build/floor"):
         path = ROOT / folder / name
         if path.exists():
-            return str(path)
+            return os.path.relpath(path)
     raise MeasureError(f"{name} is not built: run scripts/bench/build-floor")
 
 
