@@ -230,10 +230,20 @@ class Runner {
   }
 
   int port(const std::string& word) {
+    if (word == "free") return free_port();
     if (word[0] != '@') return std::stoi(word);
     Name name;
     calls_.local_name(number(word.substr(1)), name.get(), &name.size);
     return port_of(name);
+  }
+
+  /** One that no program of this machine holds for IPv4 or IPv6; port 0 asks for one of them. */
+  int free_port() {
+    open("probe", true);
+    bind("probe", "::", "0");
+    const int found = port("@probe");
+    close("probe");
+    return found;
   }
 
   std::string bind(const std::string& name, const std::string& host, const std::string& where) {
@@ -251,10 +261,9 @@ class Runner {
     } else if (words[2] == "unspec") {
       address.size = sizeof(sockaddr_in);
     } else if (words[2] == "nobody") {
-      open("nobody", false);
+      if (number("nobody") < 0) open("nobody", false);
       bind("nobody", "127.0.0.1", "0");
       calls_.local_name(number("nobody"), address.get(), &address.size);
-      close("nobody");
     } else {
       calls_.local_name(number(words[2]), address.get(), &address.size);
     }

@@ -17,9 +17,10 @@
  * errors, or text. A step's result is checked at once, and goes into the transcript.
  *
  *   socket a | socket6 a              = ok
- *   bind a HOST PORT|@b|0             = ok        @b: the port of b
+ *   bind a HOST PORT|@b|0|free        = ok        @b: the port of b; free: in both families
  *   listen a BACKLOG                  = ok
  *   connect a b | connect a nobody | connect a unspec | connect a HOST PORT|@b
+ *                                                 nobody: a port that is taken, but not listening
  *   accept b l                        = ok        b becomes the name of what l accepts
  *   pair c s                          = ok        listener l, connected c and accepted s
  *   send a TEXT                       = COUNT     "send a" sends nothing

@@ -522,7 +522,7 @@ accept s l = ok
 name s = 127.0.0.1:l.port)"},
     {"connect_to_another_loopback_address", R"(
 socket l = ok
-bind l 127.0.0.7 0 = ok
+bind l 127.0.0.7 free = ok
 listen l 5 = ok
 socket c = ok
 connect c l = EINPROGRESS
@@ -569,7 +569,7 @@ await t IN|OUT = IN|OUT)"},
     {"ipv4_does_not_reach_an_ipv6_only_listener", R"(
 socket6 l = ok
 set l v6only 1 = ok
-bind l :: 0 = ok
+bind l :: free = ok
 set l v6only 0 = EINVAL
 listen l 5 = ok
 socket c = ok
@@ -779,7 +779,7 @@ close a = ok)"},
     {"same_port_ipv6_only", R"(
 socket6 a = ok
 set a v6only 1 = ok
-bind a :: 0 = ok
+bind a :: free = ok
 socket b = ok
 bind b 127.0.0.1 @a = ok
 socket6 c = ok
