@@ -26,11 +26,14 @@
  */
 namespace evix {
 
+struct LoopOptions;
+
 namespace detail {
 class Calls;
 class LoopCore;
 class Mailbox;
 class PollDriver;
+Result<Loop> make_loop(const LoopOptions& options, std::unique_ptr<PollDriver> driver);
 }  // namespace detail
 
 /** A callback with one payload that is queued: posts, immediates. */
@@ -231,6 +234,7 @@ class EVIX_API Loop {
   detail::LoopCore& core() const noexcept { return *core_; }
 
  private:
+  friend Result<Loop> detail::make_loop(const LoopOptions&, std::unique_ptr<detail::PollDriver>);
   explicit Loop(detail::LoopCore* core) noexcept : core_(core) {}
   detail::LoopCore* core_ = nullptr;
 };

@@ -91,17 +91,20 @@ void TimerStore::push_wheel(TimerNode& node) {
   const unsigned level = width == 0 ? 0 : (width - 1) / digit_bits;
   const unsigned shift = first_shift + level * digit_bits;
   const unsigned index = (key >> shift) & (slot_count - 1);
-  const Key start = key >> shift << shift;
-  TimerNode*& head = slots_[level][index];
+  const std::uint64_t bit = std::uint64_t{1} << index;
   node.order |= wheel_bit;
-  node.floor_ns = to_ns(start);
+  node.floor_ns = node.deadline_ns;
+  TimerNode*& head = slots_[level][index][(node.order >> 1) % lane_count];
   node.next = head;
   if (head != nullptr) head->link = &node.next;
   node.link = &head;
   head = &node;
-  occupied_[level] |= std::uint64_t{1} << index;
+  Key& floor = slot_floor_[level][index];
+  floor = (occupied_[level] & bit) != 0 ? std::min(floor, key) : key;
+  occupied_[level] |= bit;
   occupied_levels_ |= 1U << level;
-  wheel_floor_ = std::min(wheel_floor_, std::max(start, base_));
+  wheel_floor_ = std::min(wheel_floor_, key);
+  wheel_start_ = std::min(wheel_start_, key >> shift << shift);
 }
 
 // Finds the first slot that has nodes and drops stale occupancy bits before it. Indices below
@@ -114,77 +117,93 @@ bool TimerStore::first_slot(Slot& slot) {
       continue;
     }
     const unsigned index = static_cast<unsigned>(std::countr_zero(occupied_[level]));
-    if (slots_[level][index] == nullptr) {
+    const Lanes& lanes = slots_[level][index];
+    if (std::all_of(lanes.begin(), lanes.end(), [](auto* head) { return head == nullptr; })) {
       occupied_[level] &= occupied_[level] - 1;
       continue;
     }
     const unsigned shift = first_shift + level * digit_bits;
     const Key digits_below = (Key{slot_count} << shift) - 1;  // the top level: all bits
     const Key start = (base_ & ~digits_below) | (Key{index} << shift);
-    slot = {level, index, start, start | ((Key{1} << shift) - 1)};
-    wheel_floor_ = std::max(start, base_);
+    // The noted floor may be of nodes that are gone, even of an earlier use of the slot.
+    wheel_floor_ = std::max(slot_floor_[level][index], start);
+    wheel_start_ = start;
+    slot = {level, index, wheel_floor_, start | ((Key{1} << shift) - 1)};
     return true;
   }
   wheel_floor_ = no_key;
+  wheel_start_ = no_key;
   return false;
 }
 
-TimerNode* TimerStore::take_slot(const Slot& slot) {
+TimerStore::Lanes TimerStore::take_slot(const Slot& slot) {
   occupied_[slot.level] &= ~(std::uint64_t{1} << slot.index);
-  return std::exchange(slots_[slot.level][slot.index], nullptr);
+  return std::exchange(slots_[slot.level][slot.index], Lanes{});
+}
+
+bool TimerStore::has_more_than(const Slot& slot, unsigned count) const {
+  for (const TimerNode* node : slots_[slot.level][slot.index]) {
+    for (; node != nullptr; node = node->next) {
+      if (count-- == 0) return true;
+    }
+  }
+  return false;
+}
+
+// Calls `move` for each node of a taken slot; `move` links it elsewhere.
+template <typename Lanes, typename Move>
+static void for_each_lane(Lanes& lanes, Move move) {
+  for (bool more = true; more;) {
+    more = false;
+    for (TimerNode*& head : lanes) {
+      if (head == nullptr) continue;
+      TimerNode* const node = std::exchange(head, head->next);
+      __builtin_prefetch(head, 1);
+      more = true;
+      move(*node);
+    }
+  }
 }
 
 // The minimum of a slot of at most search_limit nodes; nodes that a restart has moved behind the
-// slot are placed. False: the slot has more nodes, or none is left in it.
+// slot are placed. False: the slot has more nodes and was opened, or none is left in it.
 bool TimerStore::search_slot(const Slot& slot, std::int64_t& earliest_ns) {
-  unsigned count = 0;
-  TimerNode* node = slots_[slot.level][slot.index];
-  while (node != nullptr && count <= search_limit) {
-    node = node->next;
-    ++count;
-  }
-  if (count > search_limit) {
+  if (has_more_than(slot, search_limit)) {
     open_slot(slot, no_key);
     return false;
   }
   bool found = false;
-  for (node = slots_[slot.level][slot.index]; node != nullptr;) {
-    TimerNode* const current = std::exchange(node, node->next);
-    if (key_of(*current) > slot.last) {
-      unlink(*current);
-      push_wheel(*current);
-    } else {
-      found = true;
-      earliest_ns = std::min(earliest_ns, current->deadline_ns);
+  for (TimerNode* node : slots_[slot.level][slot.index]) {
+    while (node != nullptr) {
+      TimerNode* const current = std::exchange(node, node->next);
+      if (key_of(*current) > slot.last) {
+        unlink(*current);
+        push_wheel(*current);
+      } else {
+        found = true;
+        earliest_ns = std::min(earliest_ns, current->deadline_ns);
+      }
     }
   }
   return found;
 }
 
-// Empties a slot whose start is not behind `limit`. On level 0, and when only a few nodes are in
-// it, those up to the limit move to the heap; otherwise base moves to the earliest of them, so that
-// each gets the finest level that tells it from that one.
+// Empties a slot whose floor is not behind `limit`. On level 0, and when only a few nodes are in
+// it, those up to the limit move to the heap; otherwise base moves to the slot's floor, so that
+// each node gets the finest level that tells it from the earliest.
 void TimerStore::open_slot(const Slot& slot, Key limit) {
-  TimerNode* const first = take_slot(slot);
-  Key near_last = std::min(limit, slot.last);
-  Key base = std::max(base_, limit < slot.last ? limit + 1 : slot.last);
-  unsigned count = 0;
-  Key earliest = no_key;
-  for (const TimerNode* node = first; node != nullptr; node = node->next) {
-    earliest = std::min(earliest, key_of(*node));
-    ++count;
-  }
-  const bool to_heap = slot.level == 0 || count <= search_limit;
-  if (!to_heap) base = std::min(base, earliest);
-  set_base(base);
-  for (TimerNode* node = first; node != nullptr;) {
-    TimerNode* const current = std::exchange(node, node->next);
-    if (to_heap && key_of(*current) <= near_last) {
-      push_heap(near_, *current);
+  const bool to_heap = slot.level == 0 || !has_more_than(slot, heap_limit);
+  const Key heap_last = std::min(limit, slot.last);
+  const Key reached = limit < slot.last ? limit + 1 : slot.last;
+  Lanes lanes = take_slot(slot);
+  set_base(std::max(base_, to_heap ? reached : std::min(reached, slot.floor)));
+  for_each_lane(lanes, [&](TimerNode& node) {
+    if (to_heap && key_of(node) <= heap_last) {
+      push_heap(near_, node);
     } else {
-      push_wheel(*current);
+      push_wheel(node);
     }
-  }
+  });
 }
 
 void TimerStore::set_base(Key base) {
@@ -199,7 +218,7 @@ std::int64_t TimerStore::find_earliest() {
   if (fresh_ != nullptr) earliest_ns = std::min(earliest_ns, fresh_->deadline_ns);
   Slot slot{};
   while (to_key(earliest_ns) >= wheel_floor_ && first_slot(slot)) {
-    if (to_key(earliest_ns) < slot.start || search_slot(slot, earliest_ns)) break;
+    if (to_key(earliest_ns) < slot.floor || search_slot(slot, earliest_ns)) break;
     if (near_ != nullptr) earliest_ns = std::min(earliest_ns, near_->deadline_ns);
   }
   return earliest_ns;
@@ -210,7 +229,7 @@ void TimerStore::begin_pass(std::int64_t now_ns) {
   in_pass_ = true;
   set_root(near_, meld(near_, std::exchange(fresh_, nullptr)));
   // Up to the first occupied slot base may move freely; near base the slots are finer.
-  const Key reachable = wheel_floor_ == no_key ? no_key : wheel_floor_ - 1;
+  const Key reachable = wheel_start_ - (wheel_start_ == no_key ? 0 : 1);
   set_base(std::max(base_, std::min(to_key(now_ns), reachable)));
 }
 

@@ -98,7 +98,9 @@ class TimerStore {
   template <typename Visit>
   void for_each(Visit visit) const {
     std::vector<const TimerNode*> pending;
-    for (const auto& level : slots_) pending.insert(pending.end(), level.begin(), level.end());
+    for (const auto& level : slots_) {
+      for (const Lanes& lanes : level) pending.insert(pending.end(), lanes.begin(), lanes.end());
+    }
     pending.push_back(near_);
     pending.push_back(fresh_);
     while (!pending.empty()) {
@@ -118,9 +120,14 @@ class TimerStore {
   struct Slot {
     unsigned level;
     unsigned index;
-    Key start;
+    Key floor;  // no node in it is due earlier
     Key last;
   };
+
+  // A slot's nodes in several lists, so that a walk over a full slot waits for as many cache misses
+  // at once. Order inside a slot has no meaning.
+  static constexpr std::size_t lane_count = 8;
+  using Lanes = std::array<TimerNode*, lane_count>;
 
   static constexpr std::uint64_t wheel_bit = 1;
   static constexpr unsigned digit_bits = 6;  // a level's occupancy is one 64-bit word
@@ -130,6 +137,7 @@ class TimerStore {
   static_assert(first_shift + level_count * digit_bits == 64, "the levels cover all of int64");
   // A slot with no more nodes is searched for its minimum; a fuller one is dealt out first.
   static constexpr unsigned search_limit = 16;
+  static constexpr unsigned heap_limit = 64;
   static constexpr Key no_key = std::numeric_limits<Key>::max();
   static constexpr std::int64_t unknown_ns = std::numeric_limits<std::int64_t>::min();
 
@@ -160,7 +168,8 @@ class TimerStore {
   void start_elsewhere(TimerNode& node, std::int64_t deadline_ns);
   void push_wheel(TimerNode& node);
   bool first_slot(Slot& slot);
-  TimerNode* take_slot(const Slot& slot);
+  Lanes take_slot(const Slot& slot);
+  bool has_more_than(const Slot& slot, unsigned count) const;
   bool search_slot(const Slot& slot, std::int64_t& earliest_ns);
   void open_slot(const Slot& slot, Key limit);
   std::int64_t find_earliest();
@@ -172,14 +181,16 @@ class TimerStore {
   std::uint64_t last_order_ = 0;
   std::size_t size_ = 0;
   Key base_ = to_key(0);      // no wheel deadline is earlier
-  Key wheel_floor_ = no_key;  // no later than the start of the first occupied slot
+  Key wheel_floor_ = no_key;  // no wheel deadline is earlier; exact maintenance in first_slot
+  Key wheel_start_ = no_key;  // no occupied slot starts earlier
   TimerNode* near_ = nullptr;
   TimerNode* fresh_ = nullptr;  // started during the pass and due: not part of it
   std::int64_t pass_now_ns_ = 0;
   bool in_pass_ = false;
   std::uint32_t occupied_levels_ = 0;  // bits may be stale: set, but empty
   std::array<std::uint64_t, level_count> occupied_{};
-  std::array<std::array<TimerNode*, slot_count>, level_count> slots_{};
+  std::array<std::array<Key, slot_count>, level_count> slot_floor_{};
+  alignas(64) std::array<std::array<Lanes, slot_count>, level_count> slots_{};
 };
 
 }  // namespace evix::detail

@@ -85,6 +85,10 @@ int Calls::set_option(int fd, int level, int name, const void* value, socklen_t 
 
 int Calls::descriptor_flags(int fd) noexcept { return or_errno(::fcntl(fd, F_GETFL)); }
 
+int Calls::set_nonblocking(int fd, int flags) noexcept {
+  return or_errno(::fcntl(fd, F_SETFL, flags | O_NONBLOCK));
+}
+
 int Calls::epoll_create() noexcept { return or_errno(::epoll_create1(EPOLL_CLOEXEC)); }
 
 int Calls::epoll_control(int epoll_fd, int operation, int fd, epoll_event* event) noexcept {

@@ -37,6 +37,7 @@ enum class CallId : std::uint8_t {
   get_option,
   set_option,
   descriptor_flags,
+  set_nonblocking,
   epoll_create,
   epoll_control,
   epoll_wait_ns,
@@ -77,6 +78,8 @@ class Calls {
   virtual int set_option(int fd, int level, int name, const void* value, socklen_t size) noexcept;
   /** fcntl(F_GETFL): -EBADF for a closed descriptor; O_PATH is in the result. */
   virtual int descriptor_flags(int fd) noexcept;
+  /** fcntl(F_SETFL) with O_NONBLOCK added to `flags`, as descriptor_flags() gave them. */
+  virtual int set_nonblocking(int fd, int flags) noexcept;
 
   virtual int epoll_create() noexcept;
   virtual int epoll_control(int epoll_fd, int operation, int fd, epoll_event* event) noexcept;

@@ -135,6 +135,10 @@ int FaultCalls::set_option(int fd, int level, int name, const void* value,
   return run(CallId::set_option, [&] { return inner_.set_option(fd, level, name, value, size); });
 }
 
+int FaultCalls::set_nonblocking(int fd, int flags) noexcept {
+  return run(CallId::set_nonblocking, [&] { return inner_.set_nonblocking(fd, flags); });
+}
+
 int FaultCalls::descriptor_flags(int fd) noexcept {
   return run(CallId::descriptor_flags, [&] { return inner_.descriptor_flags(fd); });
 }

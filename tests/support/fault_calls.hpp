@@ -61,6 +61,7 @@ class FaultCalls : public Calls {
   int get_option(int fd, int level, int name, void* value, socklen_t* size) noexcept override;
   int set_option(int fd, int level, int name, const void* value, socklen_t size) noexcept override;
   int descriptor_flags(int fd) noexcept override;
+  int set_nonblocking(int fd, int flags) noexcept override;
   int epoll_create() noexcept override;
   int epoll_control(int epoll_fd, int operation, int fd, epoll_event* event) noexcept override;
   int epoll_wait_ns(int epoll_fd, epoll_event* events, int count_max,

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+
+#include "base/thread_id.hpp"
+
+/** @file
+ * Receive buffers of one loop, given out on lease.
+ */
+namespace evix::detail {
+
+class BufferPool;
+
+/** Header of one buffer; the bytes follow it. */
+struct BufferBlock {
+  BufferBlock* next;
+  BufferPool* pool;
+
+  std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
+};
+
+/**
+ * Last in, first out, so that the next receive finds its buffer in the cache. The thread that runs
+ * the loop takes and returns blocks without a lock; any other thread returns them under one. The
+ * pool lives until its loop has let go and every block is back.
+ */
+class BufferPool {
+ public:
+  /** @param block_size bytes that a block holds. */
+  static BufferPool* make(std::size_t block_size);
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+
+  std::size_t block_size() const noexcept { return block_size_; }
+
+  /** Owner's thread only. Null when there is no memory. */
+  BufferBlock* acquire() noexcept {
+    BufferBlock* block = free_;
+    if (block == nullptr) return acquire_slow();
+    free_ = block->next;
+    return block;
+  }
+  /** Any thread. */
+  static void release(BufferBlock* block) noexcept {
+    BufferPool& pool = *block->pool;
+    if (pool.owner_.load(std::memory_order_relaxed) == current_thread()) {
+      block->next = pool.free_;
+      pool.free_ = block;
+      return;
+    }
+    pool.release_slow(block);
+  }
+
+  /** The thread that may use the pool without a lock; null: none does, as outside of run(). */
+  void set_owner(ThreadId owner) noexcept { owner_.store(owner, std::memory_order_relaxed); }
+  /** The loop is gone: frees what is back, and the rest when it comes. */
+  void abandon() noexcept;
+
+ private:
+  explicit BufferPool(std::size_t block_size) noexcept : block_size_(block_size) {}
+  ~BufferPool() = default;
+
+  BufferBlock* acquire_slow() noexcept;
+  void release_slow(BufferBlock* block) noexcept;
+  std::size_t free_all(BufferBlock* list) noexcept;
+
+  BufferBlock* free_ = nullptr;
+  std::atomic<ThreadId> owner_ = nullptr;
+  const std::size_t block_size_;
+  std::size_t made_ = 0;  // by the owner, or under the lock once abandoned
+
+  std::mutex mutex_;
+  BufferBlock* returned_ = nullptr;  // by other threads
+  bool abandoned_ = false;
+};
+
+}  // namespace evix::detail

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+/** @file
+ * A growing queue of pointers from which any entry can be taken out by its position.
+ */
+namespace evix::detail {
+
+/**
+ * First in, first out. push() gives the entry a position with which erase() takes it out in O(1)
+ * (the place stays empty until it comes up). Grows by doubling, never shrinks.
+ */
+template <class T>
+class RingQueue {
+ public:
+  bool empty() const noexcept { return count_ == 0; }
+  /** Entries that are still in. */
+  std::size_t size() const noexcept { return count_; }
+
+  std::uint32_t push(T* entry) {
+    if (count_ == 0) begin_ = end_;
+    if (end_ - begin_ == capacity_) grow();
+    entries_[end_ & (capacity_ - 1)] = entry;
+    ++count_;
+    return end_++;
+  }
+
+  T* pop() noexcept {
+    while (count_ != 0) {
+      T* entry = entries_[begin_++ & (capacity_ - 1)];
+      if (entry != nullptr) {
+        --count_;
+        return entry;
+      }
+    }
+    return nullptr;
+  }
+
+  void erase(std::uint32_t position) noexcept {
+    T*& entry = entries_[position & (capacity_ - 1)];
+    if (entry != nullptr) --count_;
+    entry = nullptr;
+  }
+
+ private:
+  static constexpr std::uint32_t capacity_first = 64;
+
+  // Positions are kept, so every entry lands at its own position modulo the new capacity.
+  void grow() {
+    const std::uint32_t capacity_after = capacity_ == 0 ? capacity_first : capacity_ * 2;
+    auto entries_after = std::make_unique<T*[]>(capacity_after);
+    for (std::uint32_t position = begin_; position != end_; ++position) {
+      entries_after[position & (capacity_after - 1)] = entries_[position & (capacity_ - 1)];
+    }
+    entries_ = std::move(entries_after);
+    capacity_ = capacity_after;
+  }
+
+  std::unique_ptr<T*[]> entries_;
+  std::uint32_t capacity_ = 0;
+  std::uint32_t begin_ = 0;
+  std::uint32_t end_ = 0;
+  std::size_t count_ = 0;
+};
+
+}  // namespace evix::detail

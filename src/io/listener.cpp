@@ -1,0 +1,352 @@
+#include <evix/loop.hpp>
+#include <evix/tcp.hpp>
+
+#include <netinet/in.h>
+
+#include <cerrno>
+
+#include "io/stream_record.hpp"
+#include "sys/address.hpp"
+#include "sys/error.hpp"
+
+namespace evix {
+namespace detail {
+namespace {
+
+void run_accept(Work* work);
+void run_retry(Work* work);
+
+struct ListenerTimer : TimerWork {
+  ListenerRecord* listener = nullptr;
+};
+
+}  // namespace
+
+struct ListenerRecord : HandleRecord, AcceptOp {
+  Source socket;
+  TcpListener::AcceptCallback on_accept;
+  ListenerTimer retry;
+  std::int64_t retry_delay_ns = 0;
+  bool wanted = false;   ///< accept_start() or accept(), not yet ended
+  bool starved = false;  ///< no descriptors or memory; told once until the next success
+
+  using HandleRecord::kind;
+  ListenerRecord() noexcept : HandleRecord(HandleKind::listener) {
+    run = run_accept;
+    source = &socket;
+    socket.kind = SourceKind::listener;
+    retry.run = run_retry;
+    retry.listener = this;
+  }
+  AcceptOp& accept_op() noexcept { return *this; }
+  bool opened() const noexcept { return socket.handle != no_handle; }
+  void stop_accepting() noexcept;
+  void close() noexcept;
+  void shut() noexcept {
+    close();
+    on_accept.reset();
+  }
+  void describe(HandleInfo& info) const {
+    info.handle = socket.handle;
+    if (retry.armed()) info.waits_for = "descriptors or memory to accept with";
+    if (in_flight()) info.waits_for = "accept";
+  }
+};
+
+namespace {
+
+ListenerRecord& record_of(const TcpListener& listener) noexcept {
+  check(listener.record() != nullptr, "an empty listener was used");
+  auto& record = static_cast<ListenerRecord&>(*listener.record());
+  record.core->check_usable("a listener was used by a thread that does not run its loop");
+  return record;
+}
+
+// accept(2): the process or the system has run out; the connection stays in the queue.
+bool is_starvation(int error) noexcept {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+// accept(2), "Error handling": errors that belong to the connection, not to the listener. EPERM is
+// a firewall's.
+bool is_of_connection(int error) noexcept {
+  switch (error) {
+    case ENETDOWN:
+    case ENOPROTOOPT:
+    case EHOSTDOWN:
+    case ENONET:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EPERM:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Starts the operation; an error comes back as it would from the loop.
+int start_accepting(ListenerRecord& listener) {
+  if (listener.core->backend().start(listener.accept_op()) == Started::done) {
+    return listener.result;
+  }
+  return 0;
+}
+
+struct AcceptCall {
+  ListenerRecord& listener;
+  LoopCore& core;
+  TcpListener::AcceptCallback callback;
+
+  explicit AcceptCall(ListenerRecord& record) noexcept
+      : listener(record), core(*record.core), callback(std::move(record.on_accept)) {
+    ++listener.works_queued;
+  }
+  AcceptCall(const AcceptCall&) = delete;
+  AcceptCall& operator=(const AcceptCall&) = delete;
+  ~AcceptCall() {
+    if (listener.wanted && !listener.on_accept) listener.on_accept = std::move(callback);
+    core.work_taken(listener);
+  }
+};
+
+void give_error(ListenerRecord& listener, int error) {
+  AcceptCall call(listener);
+  if (!call.callback) return;
+  call.callback(Failure(make_error(error, "accept", Subject::descriptor(listener.socket.handle))));
+}
+
+void handle_accept_error(ListenerRecord& listener, int error) {
+  if (is_of_connection(error)) {
+    const int restarted = listener.in_flight() ? 0 : start_accepting(listener);
+    if (restarted == 0) return;
+    error = -restarted;
+  }
+  if (is_starvation(error)) {
+    listener.core->start_timer(listener.retry, listener.retry_delay_ns);
+    if (!std::exchange(listener.starved, true)) give_error(listener, error);
+    return;
+  }
+  listener.wanted = false;
+  listener.core->set_active(listener, false);
+  give_error(listener, error);
+}
+
+void run_accept(Work* work) {
+  auto& listener = static_cast<ListenerRecord&>(*static_cast<AcceptOp*>(work));
+  LoopCore& core = *listener.core;
+  if (listener.op_queued) {
+    listener.op_queued = false;
+    struct Taken {
+      ListenerRecord& listener;
+      LoopCore& core;
+      ~Taken() { core.work_taken(listener); }
+    } const taken{listener, core};
+    if (!listener.released && !core.discarding()) {
+      handle_accept_error(listener, -listener.result);
+    }
+    return;
+  }
+  if (listener.result < 0) {
+    handle_accept_error(listener, -listener.result);
+    return;
+  }
+  listener.starved = false;
+  if (!listener.in_flight()) {
+    listener.wanted = false;
+    core.set_active(listener, false);
+  }
+  TcpStream stream(make_stream(core, listener.result));
+  AcceptCall call(listener);
+  call.callback(std::move(stream));
+}
+
+void retry(ListenerRecord& listener) {
+  if (!listener.wanted || listener.in_flight()) return;
+  if (const int error = start_accepting(listener); error < 0) {
+    handle_accept_error(listener, -error);
+  }
+}
+
+void run_retry(Work* work) {
+  retry(*static_cast<ListenerTimer*>(static_cast<TimerWork*>(work))->listener);
+}
+
+// A descriptor was closed: starved listeners try again before their delay is over.
+void retry_starved(LoopCore& core) {
+  HandleStore* listeners = core.store(HandleKind::listener);
+  listeners->for_each(
+      [](HandleRecord& record, void*) {
+        auto& listener = static_cast<ListenerRecord&>(record);
+        if (!listener.starved || !listener.retry.armed()) return;
+        listener.core->stop_timer(listener.retry);
+        listener.core->start_timer(listener.retry, 0);
+      },
+      nullptr);
+}
+
+void begin_accepting(ListenerRecord& listener, bool multishot,
+                     TcpListener::AcceptCallback&& callback, std::source_location location) {
+  LoopCore& core = *listener.core;
+  if (core.dead()) return;
+  listener.stop_accepting();
+  listener.location = location;
+  listener.on_accept = std::move(callback);
+  listener.multishot = multishot;
+  listener.wanted = true;
+  core.set_active(listener, true);
+  core.set_descriptor_hook(retry_starved);
+  int error = 0;
+  if (!listener.opened()) {
+    error = static_cast<int>(Errc::closed);
+  } else if (core.forked()) {
+    error = static_cast<int>(Errc::forked);
+  } else {
+    error = -start_accepting(listener);
+  }
+  if (error == 0) return;
+  // Told from the loop, never from inside this call.
+  listener.result = -error;
+  if (listener.op_queued) return;
+  listener.op_queued = true;
+  ++listener.works_queued;
+  core.queue_finished(listener.accept_op());
+}
+
+}  // namespace
+
+void ListenerRecord::stop_accepting() noexcept {
+  if (core->dead()) return;
+  core->stop_timer(retry);
+  core->backend().cancel(accept_op());
+  wanted = false;
+  core->set_active(*this, false);
+}
+
+void ListenerRecord::close() noexcept {
+  if (core->dead()) return;
+  stop_accepting();
+  closed = true;
+  if (!opened()) return;
+  core->backend().detach(socket);
+  core->calls().close(std::exchange(socket.handle, no_handle));
+  core->descriptor_closed();
+}
+
+namespace {
+
+int set_flag(Calls& calls, int handle, int level, int name, bool enabled) {
+  const int value = enabled ? 1 : 0;
+  return calls.set_option(handle, level, name, &value, sizeof value);
+}
+
+int configure(Calls& calls, int handle, const SocketAddress& address,
+              const ListenOptions& options) {
+  if (const int e = set_flag(calls, handle, SOL_SOCKET, SO_REUSEADDR, options.reuse_address)) {
+    return e;
+  }
+  if (options.reuse_port) {
+    if (const int e = set_flag(calls, handle, SOL_SOCKET, SO_REUSEPORT, true)) return e;
+  }
+  if (address.family() == AF_INET6) {
+    if (const int e = set_flag(calls, handle, IPPROTO_IPV6, IPV6_V6ONLY, options.ipv6_only)) {
+      return e;
+    }
+  }
+  if (const int e = calls.bind(handle, address.get(), address.size)) return e;
+  return calls.listen(handle, options.backlog_max < 1 ? 1 : options.backlog_max);
+}
+
+}  // namespace
+}  // namespace detail
+
+TcpListener::TcpListener(Loop& loop)
+    : Handle(loop.core().make_record<detail::ListenerRecord>(HandleKind::listener)) {}
+
+Result<void> TcpListener::listen(const Address& address, const ListenOptions& options) {
+  detail::ListenerRecord& listener = detail::record_of(*this);
+  const Subject subject = Subject::address(address);
+  if (listener.core->dead() || listener.closed) {
+    return detail::failure(Errc::closed, "listen", subject);
+  }
+  if (listener.core->forked()) return detail::failure(Errc::forked, "listen", subject);
+  if (listener.opened()) return detail::failure(Errc::busy, "listen", subject);
+  if (address.family() == Address::Family::none) {
+    return detail::failure(Errc::invalid_address, "listen", subject);
+  }
+  detail::Calls& calls = listener.core->calls();
+  const detail::SocketAddress target = detail::to_socket_address(address);
+  const int handle = calls.socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                                  IPPROTO_TCP);
+  int error = handle;
+  if (handle >= 0) error = detail::configure(calls, handle, target, options);
+  if (error >= 0) {
+    listener.socket.handle = handle;
+    error = listener.core->backend().attach(listener.socket);
+  }
+  if (error < 0) {
+    listener.socket.handle = no_handle;
+    if (handle >= 0) calls.close(handle);
+    return detail::failure(-error, "listen", subject);
+  }
+  listener.retry_delay_ns = options.retry_delay.count();
+  return {};
+}
+
+Result<void> TcpListener::listen(std::string_view text, const ListenOptions& options) {
+  const auto address = Address::parse(text);
+  if (!address) return std::unexpected(address.error());
+  return listen(*address, options);
+}
+
+Result<void> TcpListener::listen(std::string_view text, AcceptCallback callback,
+                                 std::source_location location) {
+  const auto listening = listen(text);
+  if (listening) accept_start(std::move(callback), location);
+  return listening;
+}
+
+void TcpListener::accept_start(AcceptCallback callback, std::source_location location) {
+  detail::begin_accepting(detail::record_of(*this), true, std::move(callback), location);
+}
+
+void TcpListener::accept(AcceptCallback callback, std::source_location location) {
+  detail::begin_accepting(detail::record_of(*this), false, std::move(callback), location);
+}
+
+void TcpListener::accept_stop() noexcept {
+  detail::ListenerRecord& listener = detail::record_of(*this);
+  if (listener.core->dead()) return;
+  listener.stop_accepting();
+  listener.on_accept.reset();
+}
+
+Result<Address> TcpListener::local_address() const {
+  const detail::ListenerRecord& listener = detail::record_of(*this);
+  if (!listener.opened()) return detail::failure(Errc::closed, "local address");
+  detail::SocketAddress address;
+  address.size = sizeof address.storage;
+  const int error =
+      listener.core->calls().local_name(listener.socket.handle, address.get(), &address.size);
+  if (error < 0) {
+    return detail::failure(-error, "local address",
+                           Subject::descriptor(listener.socket.handle));
+  }
+  return detail::from_socket_address(address.storage, address.size);
+}
+
+native_handle TcpListener::native() const noexcept {
+  return detail::record_of(*this).socket.handle;
+}
+
+bool TcpListener::closed() const noexcept {
+  const detail::ListenerRecord& listener = detail::record_of(*this);
+  return listener.closed || listener.core->dead();
+}
+
+void TcpListener::close() noexcept {
+  detail::ListenerRecord& listener = detail::record_of(*this);
+  listener.close();
+  listener.on_accept.reset();
+}
+
+}  // namespace evix

@@ -1,0 +1,474 @@
+#include "io/stream_record.hpp"
+
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "sys/address.hpp"
+#include "sys/error.hpp"
+
+namespace evix {
+namespace detail {
+namespace {
+
+void run_receive(Work* work);
+
+// Keeps a record alive while its callback runs, and puts the callback back when it is still
+// wanted: user code may stop, restart, close or destroy the stream meanwhile.
+struct ReceiveCall {
+  StreamRecord& stream;
+  LoopCore& core;
+  TcpStream::ReceiveCallback callback;
+
+  explicit ReceiveCall(StreamRecord& record) noexcept
+      : stream(record), core(*record.core), callback(std::move(record.on_receive)) {
+    ++stream.works_queued;
+  }
+  ReceiveCall(const ReceiveCall&) = delete;
+  ReceiveCall& operator=(const ReceiveCall&) = delete;
+  ~ReceiveCall() {
+    if (stream.receiving() && !stream.on_receive) stream.on_receive = std::move(callback);
+    core.work_taken(stream);
+  }
+};
+
+Buffer take_buffer(StreamRecord& stream) noexcept {
+  BufferBlock* block = std::exchange(stream.block, nullptr);
+  if (block == nullptr) return {};
+  return {block, block->bytes(), static_cast<std::size_t>(stream.result)};
+}
+
+void drain(StreamRecord& stream, const Buffer& buffer) {
+  StreamExtras& extras = *stream.extras;
+  const bool more = stream.receiving() && buffer.size() < extras.drain_left_bytes;
+  extras.drain_left_bytes -= std::min(extras.drain_left_bytes, buffer.size());
+  if (!more) close_stream(stream, CloseMode::told);
+}
+
+void run_receive(Work* work) {
+  auto& stream = static_cast<StreamRecord&>(*static_cast<ReceiveOp*>(work));
+  Buffer buffer = take_buffer(stream);
+  const int result = stream.result;
+  if (stream.op_queued) {
+    stream.op_queued = false;
+    const bool unwanted = stream.released || stream.core->discarding();
+    if (unwanted) stream.on_receive.reset();
+    ReceiveCall call(stream);
+    stream.core->work_taken(stream);
+    if (!unwanted && call.callback) {
+      call.callback(Failure(make_error(-result, "receive")));
+    }
+    return;
+  }
+  if (stream.draining) {
+    drain(stream, buffer);
+    return;
+  }
+  if (stream.extras != nullptr && stream.extras->receive_timer != nullptr) {
+    const auto& timer = stream.extras->receive_timer;
+    if (stream.receiving()) {
+      stream.core->start_timer(*timer, timer->timeout_ns);
+    } else {
+      stop_stream_timer(stream, timer);
+    }
+  }
+  if (!stream.receiving()) update_active(stream);
+  ReceiveCall call(stream);
+  if (result >= 0) {
+    call.callback(std::move(buffer));
+  } else {
+    call.callback(Failure(
+        make_error(-result, "receive", Subject::descriptor(stream.socket.handle))));
+  }
+}
+
+void run_receive_into(Work* work) {
+  auto& request = static_cast<ReceiveIntoRequest&>(*static_cast<ReceiveIntoOp*>(work));
+  StreamRecord& stream = *request.stream;
+  std::unique_ptr<ReceiveIntoRequest> owned = std::move(stream.extras->receiving_into);
+  LoopCore& core = *stream.core;
+  stop_stream_timer(stream, stream.extras->receive_timer);
+  update_active(stream);
+  ++stream.works_queued;
+  struct Taken {
+    StreamRecord& stream;
+    LoopCore& core;
+    ~Taken() { core.work_taken(stream); }
+  } const taken{stream, core};
+  if (stream.released || core.discarding()) return;
+  if (request.result >= 0) {
+    owned->callback(static_cast<std::size_t>(request.result));
+  } else {
+    owned->callback(Failure(make_error(-request.result, "receive",
+                                       Subject::descriptor(stream.socket.handle))));
+  }
+}
+
+void run_receive_timeout(Work* work) {
+  StreamRecord& stream = *static_cast<StreamTimer*>(static_cast<TimerWork*>(work))->stream;
+  LoopCore& core = *stream.core;
+  if (stream.receiving()) {
+    core.backend().cancel(stream.receive_op());
+    stream.result = -ETIMEDOUT;
+    run_receive(&stream.receive_op());
+  } else if (stream.extras->receiving_into != nullptr) {
+    ReceiveIntoRequest& request = *stream.extras->receiving_into;
+    core.backend().cancel(request);
+    if (request.result == -ECANCELED) request.result = -ETIMEDOUT;
+    run_receive_into(&request);
+  }
+}
+
+void run_notice(Work* work) {
+  const std::unique_ptr<Notice> notice(static_cast<Notice*>(work));
+  StreamRecord& stream = *notice->stream;
+  LoopCore& core = *stream.core;
+  struct Taken {
+    StreamRecord& stream;
+    LoopCore& core;
+    ~Taken() { core.work_taken(stream); }
+  } const taken{stream, core};
+  if (core.discarding() || stream.released) return;
+  if (notice->closed) {
+    notice->closed();
+  } else if (notice->error == 0) {
+    notice->done(Result<void>());
+  } else {
+    notice->done(Failure(make_error(notice->error, notice->operation)));
+  }
+}
+
+}  // namespace
+
+// ---- Record ----------------------------------------------------------------------------------
+
+StreamRecord::StreamRecord() noexcept : HandleRecord(HandleKind::stream) {
+  run = run_receive;
+  source = &socket;
+}
+
+ReceiveIntoRequest::ReceiveIntoRequest() noexcept { run = run_receive_into; }
+
+void StreamRecord::shut() noexcept {
+  close_stream(*this, CloseMode::silent);
+  on_receive.reset();
+}
+
+void StreamRecord::describe(HandleInfo& info) const {
+  info.handle = socket.handle;
+  const char* separator = "";
+  const auto add = [&](bool waits, const char* what) {
+    if (!waits) return;
+    info.waits_for += separator;
+    info.waits_for += what;
+    separator = ", ";
+  };
+  const bool into = extras != nullptr && extras->receiving_into != nullptr;
+  const bool connecting = extras != nullptr && extras->connecting != nullptr;
+  add(connecting, "connect");
+  add(receiving() || into, draining ? "the peer's end" : "receive");
+  add(!connecting && socket.out != nullptr, "send");
+}
+
+StreamExtras& extras_of(StreamRecord& stream) {
+  if (stream.extras == nullptr) {
+    stream.extras = std::make_unique<StreamExtras>();
+    stream.extras->mark_work.stream = &stream;
+  }
+  return *stream.extras;
+}
+
+StreamRecord& stream_of(const TcpStream& stream) noexcept {
+  check(stream.record() != nullptr, "an empty stream was used");
+  auto& record = static_cast<StreamRecord&>(*stream.record());
+  record.core->check_usable("a stream was used by a thread that does not run its loop");
+  return record;
+}
+
+StreamRecord* make_stream(LoopCore& core, native_handle handle) {
+  auto* stream = core.make_record<StreamRecord>(HandleKind::stream);
+  stream->socket.handle = handle;
+  stream->connected = true;
+  core.backend().attach(stream->socket);
+  return stream;
+}
+
+void update_active(StreamRecord& stream) noexcept {
+  const bool waits = stream.socket.in != nullptr || stream.socket.out != nullptr;
+  stream.core->set_active(stream, waits);
+}
+
+void queue_notice(StreamRecord& stream, std::unique_ptr<Notice> notice, int error) noexcept {
+  notice->run = run_notice;
+  notice->stream = &stream;
+  notice->error = error;
+  ++stream.works_queued;
+  stream.core->queue_finished(*notice.release());
+}
+
+void queue_done(StreamRecord& stream, TcpStream::DoneCallback&& callback, int error,
+                const char* operation) {
+  if (!callback) return;
+  auto notice = std::make_unique<Notice>();
+  notice->done = std::move(callback);
+  notice->operation = operation;
+  queue_notice(stream, std::move(notice), error);
+}
+
+void start_stream_timer(StreamRecord& stream, std::unique_ptr<StreamTimer>& timer,
+                        void (*run)(Work*), std::int64_t timeout_ns) {
+  if (timer == nullptr) {
+    timer = std::make_unique<StreamTimer>();
+    timer->stream = &stream;
+    timer->run = run;
+  }
+  timer->timeout_ns = timeout_ns;
+  stream.core->start_timer(*timer, timeout_ns);
+}
+
+void stop_stream_timer(StreamRecord& stream, const std::unique_ptr<StreamTimer>& timer) noexcept {
+  if (timer != nullptr) stream.core->stop_timer(*timer);
+}
+
+// ---- Close -----------------------------------------------------------------------------------
+
+namespace {
+
+void end_receive(StreamRecord& stream, CloseMode mode) noexcept {
+  if (!stream.receiving()) return;
+  const bool user = !stream.draining;
+  stream.core->backend().cancel(stream.receive_op());
+  stream.draining = false;
+  if (mode == CloseMode::silent || !user) return;
+  stream.result = -ECANCELED;
+  stream.op_queued = true;
+  ++stream.works_queued;
+  stream.core->queue_finished(stream.receive_op());
+}
+
+void end_receive_into(StreamRecord& stream, CloseMode mode) noexcept {
+  std::unique_ptr<ReceiveIntoRequest>& request = stream.extras->receiving_into;
+  if (request == nullptr) return;
+  if (request->in_flight()) stream.core->backend().cancel(*request);
+  if (mode == CloseMode::silent) {
+    request.reset();
+    return;
+  }
+  // Success beats cancel: what had arrived is told.
+  auto callback = std::make_shared<TcpStream::CountCallback>(std::move(request->callback));
+  const int result = request->result;
+  request.reset();
+  auto notice = std::make_unique<Notice>();
+  notice->operation = "receive";
+  notice->done = [callback, result](Result<void> done) {
+    if (result >= 0) {
+      (*callback)(static_cast<std::size_t>(result));
+    } else {
+      (*callback)(Failure(done.error()));
+    }
+  };
+  queue_notice(stream, std::move(notice), result < 0 ? -result : 0);
+}
+
+void end_connect(StreamRecord& stream, CloseMode mode) noexcept {
+  std::unique_ptr<ConnectRequest>& request = stream.extras->connecting;
+  if (request == nullptr) return;
+  stream.core->backend().cancel(*request);
+  if (mode == CloseMode::told) {
+    queue_done(stream, std::move(request->callback), ECANCELED, "connect");
+  }
+  request.reset();
+}
+
+void end_extras(StreamRecord& stream, CloseMode mode) noexcept {
+  StreamExtras& extras = *stream.extras;
+  for (const auto* timer : {&extras.receive_timer, &extras.send_timer, &extras.connect_timer,
+                            &extras.close_timer}) {
+    stop_stream_timer(stream, *timer);
+  }
+  end_connect(stream, mode);
+  end_receive_into(stream, mode);
+  fail_sends(stream, ECANCELED, mode == CloseMode::silent);
+  if (extras.shutdown_notice != nullptr) {
+    std::unique_ptr<Notice> notice = std::move(extras.shutdown_notice);
+    if (mode == CloseMode::told) queue_notice(stream, std::move(notice), ECANCELED);
+  }
+  if (extras.graceful_notice != nullptr) {
+    std::unique_ptr<Notice> notice = std::move(extras.graceful_notice);
+    if (mode == CloseMode::told) queue_notice(stream, std::move(notice), 0);
+  }
+  if (mode == CloseMode::silent) extras.on_mark.reset();
+}
+
+}  // namespace
+
+void close_stream(StreamRecord& stream, CloseMode mode) noexcept {
+  if (stream.core->dead()) return;
+  end_receive(stream, mode);
+  if (stream.extras != nullptr) end_extras(stream, mode);
+  const bool first = !stream.closed;
+  stream.closed = true;
+  stream.connected = false;
+  if (stream.opened()) {
+    LoopCore& core = *stream.core;
+    core.backend().detach(stream.socket);
+    core.calls().close(std::exchange(stream.socket.handle, no_handle));
+    core.descriptor_closed();
+  }
+  if (first) update_active(stream);
+}
+
+}  // namespace detail
+
+using detail::StreamRecord;
+
+TcpStream::TcpStream(Loop& loop)
+    : Handle(loop.core().make_record<StreamRecord>(HandleKind::stream)) {}
+
+TcpStream::TcpStream(StreamRecord* record) noexcept : Handle(record) {}
+
+void TcpStream::close() noexcept {
+  StreamRecord& stream = detail::stream_of(*this);
+  if (!stream.closed) detail::close_stream(stream, detail::CloseMode::told);
+}
+
+void TcpStream::close(Callback<void()> callback) {
+  StreamRecord& stream = detail::stream_of(*this);
+  if (stream.core->dead()) return;
+  if (!stream.closed) detail::close_stream(stream, detail::CloseMode::told);
+  auto notice = std::make_unique<detail::Notice>();
+  notice->closed = std::move(callback);
+  if (notice->closed) detail::queue_notice(stream, std::move(notice), 0);
+}
+
+void TcpStream::abort() noexcept {
+  StreamRecord& stream = detail::stream_of(*this);
+  if (stream.opened()) {
+    const linger reset{1, 0};
+    stream.core->calls().set_option(stream.socket.handle, SOL_SOCKET, SO_LINGER, &reset,
+                                    sizeof reset);
+  }
+  close();
+}
+
+// ---- Receive ---------------------------------------------------------------------------------
+
+namespace {
+
+// Why no receive can start now; 0 when it can.
+int receive_refusal(StreamRecord& stream) noexcept {
+  if (stream.closed || stream.core->dead()) return static_cast<int>(Errc::closed);
+  if (stream.core->forked()) return static_cast<int>(Errc::forked);
+  if (!stream.connected) return static_cast<int>(Errc::not_connected);
+  if (stream.socket.in != nullptr || stream.op_queued) return static_cast<int>(Errc::busy);
+  return 0;
+}
+
+void refuse_receive(StreamRecord& stream, TcpStream::ReceiveCallback&& callback, int error) {
+  if (stream.core->dead()) return;
+  auto shared = std::make_shared<TcpStream::ReceiveCallback>(std::move(callback));
+  detail::queue_done(
+      stream, [shared](Result<void> done) { (*shared)(Failure(done.error())); }, error,
+      "receive");
+}
+
+void start_receive(StreamRecord& stream, bool multishot, TcpStream::ReceiveCallback&& callback,
+                   std::source_location location) {
+  if (const int error = receive_refusal(stream); error != 0) {
+    refuse_receive(stream, std::move(callback), error);
+    return;
+  }
+  stream.location = location;
+  stream.multishot = multishot;
+  if (stream.core->backend().start(stream.receive_op()) == detail::Started::done) {
+    refuse_receive(stream, std::move(callback), -stream.result);
+    return;
+  }
+  stream.on_receive = std::move(callback);
+  if (stream.extras != nullptr && stream.extras->receive_timer != nullptr) {
+    stream.core->start_timer(*stream.extras->receive_timer,
+                             stream.extras->receive_timer->timeout_ns);
+  }
+  stream.core->set_active(stream, true);
+}
+
+}  // namespace
+
+void TcpStream::receive(ReceiveCallback callback, std::source_location location) {
+  start_receive(detail::stream_of(*this), false, std::move(callback), location);
+}
+
+void TcpStream::receive_start(ReceiveCallback callback, std::source_location location) {
+  StreamRecord& stream = detail::stream_of(*this);
+  receive_stop();
+  start_receive(stream, true, std::move(callback), location);
+}
+
+void TcpStream::receive_stop() noexcept {
+  StreamRecord& stream = detail::stream_of(*this);
+  if (!stream.receiving() || stream.draining || stream.core->dead()) return;
+  stream.core->backend().cancel(stream.receive_op());
+  if (stream.extras != nullptr) {
+    detail::stop_stream_timer(stream, stream.extras->receive_timer);
+  }
+  stream.on_receive.reset();
+  detail::update_active(stream);
+}
+
+void TcpStream::receive_into(std::span<std::byte> bytes, CountCallback callback,
+                             std::source_location location) {
+  StreamRecord& stream = detail::stream_of(*this);
+  if (stream.core->dead()) return;
+  int error = receive_refusal(stream);
+  if (error == 0 && bytes.empty()) error = EINVAL;
+  if (error == 0) {
+    auto request = std::make_unique<detail::ReceiveIntoRequest>();
+    request->stream = &stream;
+    request->source = &stream.socket;
+    request->bytes = bytes.data();
+    request->size = bytes.size();
+    if (stream.core->backend().start(*request) == detail::Started::in_flight) {
+      request->callback = std::move(callback);
+      stream.location = location;
+      detail::extras_of(stream).receiving_into = std::move(request);
+      if (stream.extras->receive_timer != nullptr) {
+        stream.core->start_timer(*stream.extras->receive_timer,
+                                 stream.extras->receive_timer->timeout_ns);
+      }
+      detail::update_active(stream);
+      return;
+    }
+    error = -request->result;
+  }
+  auto shared = std::make_shared<CountCallback>(std::move(callback));
+  detail::queue_done(
+      stream, [shared](Result<void> done) { (*shared)(Failure(done.error())); }, error,
+      "receive");
+}
+
+void TcpStream::set_receive_timeout(Duration timeout) {
+  StreamRecord& stream = detail::stream_of(*this);
+  if (stream.core->dead()) return;
+  auto& timer = detail::extras_of(stream).receive_timer;
+  if (timeout == forever) {
+    detail::stop_stream_timer(stream, timer);
+    timer.reset();
+    return;
+  }
+  detail::start_stream_timer(stream, timer, detail::run_receive_timeout, timeout.count());
+  if (stream.socket.in == nullptr) detail::stop_stream_timer(stream, timer);
+}
+
+native_handle TcpStream::native() const noexcept {
+  return detail::stream_of(*this).socket.handle;
+}
+
+bool TcpStream::connected() const noexcept { return detail::stream_of(*this).connected; }
+
+bool TcpStream::closed() const noexcept {
+  const StreamRecord& stream = detail::stream_of(*this);
+  return stream.closed || stream.core->dead();
+}
+
+}  // namespace evix

@@ -1,0 +1,359 @@
+#include <algorithm>
+#include <cerrno>
+
+#include "io/stream_record.hpp"
+#include "sys/error.hpp"
+
+namespace evix {
+namespace detail {
+namespace {
+
+// A queued copy starts with room for what follows, so that a producer of small pieces makes one
+// request for many of them.
+constexpr std::size_t copy_capacity = 16 * 1024;
+
+void run_send(Work* work);
+void run_marks(Work* work);
+
+std::size_t queued_bytes(const StreamRecord& stream) noexcept {
+  if (stream.extras == nullptr) return 0;
+  const bool sending = stream.socket.out != nullptr && stream.socket.out->kind == OpKind::send;
+  const std::size_t done = sending ? static_cast<SendOp*>(stream.socket.out)->done : 0;
+  return stream.extras->queued_bytes - done;
+}
+
+void queue_marks(StreamRecord& stream) noexcept {
+  StreamExtras& extras = *stream.extras;
+  if (extras.marks_queued || !extras.on_mark) return;
+  extras.marks_queued = true;
+  extras.mark_work.run = run_marks;
+  extras.mark_work.next = nullptr;
+  ++stream.works_queued;
+  stream.core->queue_finished(extras.mark_work);
+}
+
+// Bytes have joined the queue.
+void note_queued(StreamRecord& stream, std::size_t size) noexcept {
+  StreamExtras& extras = *stream.extras;
+  extras.queued_bytes += size;
+  stream.core->count_send_queue(static_cast<std::int64_t>(size));
+  if (!extras.full && queued_bytes(stream) >= extras.marks.high_bytes) {
+    extras.full = true;
+    extras.full_due = true;
+    queue_marks(stream);
+  }
+}
+
+// Bytes have left it.
+void note_sent(StreamRecord& stream, std::size_t size) noexcept {
+  StreamExtras& extras = *stream.extras;
+  extras.queued_bytes -= size;
+  stream.core->count_send_queue(-static_cast<std::int64_t>(size));
+  if (extras.full && queued_bytes(stream) <= extras.marks.low_bytes) {
+    extras.full = false;
+    extras.drained_due = true;
+    queue_marks(stream);
+  }
+}
+
+struct Taken {
+  StreamRecord& stream;
+  LoopCore& core;
+  ~Taken() { core.work_taken(stream); }
+};
+
+void run_marks(Work* work) {
+  StreamRecord& stream = *static_cast<MarkWork*>(work)->stream;
+  StreamExtras* extras = stream.extras.get();
+  const Taken taken{stream, *stream.core};
+  extras->marks_queued = false;
+  const bool unwanted = stream.released || stream.core->discarding();
+  const bool full = std::exchange(extras->full_due, false);
+  if (full && !unwanted && extras->on_mark) extras->on_mark(WaterMark::full);
+  if (stream.released || stream.core->dead()) return;
+  const bool drained = std::exchange(extras->drained_due, false);
+  if (drained && extras->on_mark) extras->on_mark(WaterMark::drained);
+}
+
+// The callback of a finished send. The request dies here.
+void finish_request(SendRequest& request, bool silent) {
+  StreamRecord& stream = *request.stream;
+  LoopCore& core = *stream.core;
+  TcpStream::DoneCallback callback = std::move(request.callback);
+  const int result = request.result;
+  send_pool(core).requests.free(&request);
+  if (silent || !callback) return;
+  if (result == 0) {
+    callback(Result<void>());
+  } else {
+    callback(Failure(make_error(-result, "send", Subject::descriptor(stream.socket.handle))));
+  }
+}
+
+// From the backend (it was in the stream's queue) or from the loop's queue (finished at once, or
+// failed with the stream).
+void run_send(Work* work) {
+  auto& request = static_cast<SendRequest&>(*static_cast<SendOp*>(work));
+  StreamRecord& stream = *request.stream;
+  if (request.queued) {
+    const Taken taken{stream, *stream.core};
+    finish_request(request, stream.released || stream.core->discarding());
+    return;
+  }
+  ++stream.works_queued;
+  const Taken taken{stream, *stream.core};
+  const int result = request.result;
+  note_sent(stream, request.size);
+  if (result < 0) {
+    stream.extras->send_error = -result;
+    fail_sends(stream, -result, false);
+  }
+  after_send(stream);
+  finish_request(request, false);
+}
+
+void run_send_timeout(Work* work) {
+  StreamRecord& stream = *static_cast<StreamTimer*>(static_cast<TimerWork*>(work))->stream;
+  stream.extras->send_error = ETIMEDOUT;
+  fail_sends(stream, ETIMEDOUT, false);
+  after_send(stream);
+}
+
+void queue_request(SendRequest& request, int result) noexcept {
+  request.result = result;
+  request.queued = true;
+  ++request.stream->works_queued;
+  request.stream->core->queue_finished(request);
+}
+
+// Why no send can start now; 0 when it can.
+int send_refusal(StreamRecord& stream) noexcept {
+  if (stream.closed || stream.core->dead()) return static_cast<int>(Errc::closed);
+  if (stream.core->forked()) return static_cast<int>(Errc::forked);
+  if (!stream.connected) return static_cast<int>(Errc::not_connected);
+  const StreamExtras* extras = stream.extras.get();
+  if (extras == nullptr) return 0;
+  if (extras->send_error != 0) return extras->send_error;
+  if (extras->shutdown_wanted || extras->shutdown_done) return EPIPE;
+  return 0;
+}
+
+// Whether `size` more bytes pass the caps. An empty queue takes anything, once.
+int cap_refusal(const StreamRecord& stream, std::size_t size) noexcept {
+  const std::size_t queued = queued_bytes(stream);
+  if (queued == 0) return 0;
+  const LoopCore& core = *stream.core;
+  const bool stream_full = size > stream.extras->marks.hard_bytes_max - std::min(
+                                      queued, stream.extras->marks.hard_bytes_max);
+  const std::size_t loop_max = core.options().send_queue_bytes_max;
+  const bool loop_full = size > loop_max - std::min<std::size_t>(core.send_queue_bytes(), loop_max);
+  return stream_full || loop_full ? static_cast<int>(Errc::queue_full) : 0;
+}
+
+// The request is in flight: the stream now has a queue.
+void note_in_flight(StreamRecord& stream, SendRequest& request) {
+  StreamExtras& extras = extras_of(stream);
+  note_queued(stream, request.size);
+  if (extras.send_timer != nullptr && !extras.send_timer->armed()) {
+    stream.core->start_timer(*extras.send_timer, extras.send_timer->timeout_ns);
+  }
+  stream.core->set_active(stream, true);
+}
+
+void start_request(StreamRecord& stream, SendRequest& request, std::source_location location) {
+  int error = send_refusal(stream);
+  if (error == 0) error = cap_refusal(stream, request.size);
+  if (error != 0) {
+    queue_request(request, -error);
+    return;
+  }
+  stream.location = location;
+  if (stream.core->backend().start(request) == Started::in_flight) {
+    note_in_flight(stream, request);
+    return;
+  }
+  if (request.result < 0) {
+    extras_of(stream).send_error = -request.result;
+  }
+  queue_request(request, request.result);
+}
+
+SendRequest& make_request(StreamRecord& stream) {
+  SendRequest& request = *send_pool(*stream.core).requests.make();
+  request.stream = &stream;
+  request.source = &stream.socket;
+  return request;
+}
+
+// Room for `bytes` behind the last queued copy.
+bool append_copy(StreamRecord& stream, std::span<const std::byte> bytes) {
+  auto* first = static_cast<SendOp*>(stream.socket.out);
+  if (first == nullptr) return false;
+  auto& last = static_cast<SendRequest&>(*first->last_send);
+  if (last.copied.empty() || last.copied.capacity() - last.copied.size() < bytes.size()) {
+    return false;
+  }
+  last.copied.insert(last.copied.end(), bytes.begin(), bytes.end());
+  last.size += bytes.size();
+  note_queued(stream, bytes.size());
+  return true;
+}
+
+}  // namespace
+
+SendRequest::SendRequest() noexcept { run = run_send; }
+
+void fail_sends(StreamRecord& stream, int error, bool silent) noexcept {
+  while (stream.socket.out != nullptr && stream.socket.out->kind == OpKind::send) {
+    auto& request = static_cast<SendRequest&>(*static_cast<SendOp*>(stream.socket.out));
+    stream.core->backend().cancel(request);
+    note_sent(stream, request.size);
+    if (silent) {
+      send_pool(*stream.core).requests.free(&request);
+    } else {
+      queue_request(request, -error);
+    }
+  }
+}
+
+void after_send(StreamRecord& stream) noexcept {
+  StreamExtras& extras = *stream.extras;
+  const bool empty = stream.socket.out == nullptr;
+  if (extras.send_timer != nullptr) {
+    if (empty) {
+      stream.core->stop_timer(*extras.send_timer);
+    } else {
+      stream.core->start_timer(*extras.send_timer, extras.send_timer->timeout_ns);
+    }
+  }
+  if (empty && extras.shutdown_wanted && !extras.shutdown_done && stream.opened()) {
+    extras.shutdown_done = true;
+    int error = extras.send_error;
+    if (error == 0) {
+      error = -stream.core->calls().shutdown(stream.socket.handle, SHUT_WR);
+    }
+    if (extras.shutdown_notice != nullptr) {
+      queue_notice(stream, std::move(extras.shutdown_notice), error);
+    }
+    if (extras.graceful && error != 0) close_stream(stream, CloseMode::told);
+  }
+  update_active(stream);
+}
+
+}  // namespace detail
+
+using detail::StreamRecord;
+
+void TcpStream::send(std::span<const std::byte> bytes, DoneCallback callback,
+                     std::source_location location) {
+  StreamRecord& stream = detail::stream_of(*this);
+  if (stream.core->dead()) return;
+  detail::SendRequest& request = detail::make_request(stream);
+  request.callback = std::move(callback);
+  request.bytes = bytes.data();
+  request.size = bytes.size();
+  detail::start_request(stream, request, location);
+}
+
+void TcpStream::send(Buffer buffer, DoneCallback callback, std::source_location location) {
+  StreamRecord& stream = detail::stream_of(*this);
+  if (stream.core->dead()) return;
+  detail::SendRequest& request = detail::make_request(stream);
+  request.callback = std::move(callback);
+  request.buffer = std::move(buffer);
+  request.bytes = request.buffer.data();
+  request.size = request.buffer.size();
+  detail::start_request(stream, request, location);
+}
+
+Result<void> TcpStream::send_copy(std::span<const std::byte> bytes) {
+  StreamRecord& stream = detail::stream_of(*this);
+  int error = detail::send_refusal(stream);
+  std::size_t taken = 0;
+  if (error == 0 && stream.socket.out == nullptr) {
+    const std::int64_t count = stream.core->backend().try_send(stream.socket, bytes);
+    if (count == static_cast<std::int64_t>(bytes.size())) return {};
+    if (count >= 0) {
+      taken = static_cast<std::size_t>(count);
+    } else if (count != -EAGAIN) {
+      error = static_cast<int>(-count);
+      detail::extras_of(stream).send_error = error;
+    }
+  }
+  if (error == 0) error = detail::cap_refusal(stream, bytes.size() - taken);
+  if (error != 0) {
+    return detail::failure(error, "send", Subject::descriptor(stream.socket.handle));
+  }
+  const auto rest = bytes.subspan(taken);
+  if (detail::append_copy(stream, rest)) return {};
+  detail::SendRequest& request = detail::make_request(stream);
+  request.copied.reserve(std::max(detail::copy_capacity, rest.size()));
+  request.copied.assign(rest.begin(), rest.end());
+  request.bytes = request.copied.data();
+  request.size = rest.size();
+  detail::start_request(stream, request, stream.location);
+  return {};
+}
+
+Result<std::size_t> TcpStream::try_send(std::span<const std::byte> bytes) {
+  StreamRecord& stream = detail::stream_of(*this);
+  int error = detail::send_refusal(stream);
+  if (error == 0) {
+    const std::int64_t count = stream.core->backend().try_send(stream.socket, bytes);
+    if (count >= 0) return static_cast<std::size_t>(count);
+    if (count == -EAGAIN) return std::size_t{0};
+    error = static_cast<int>(-count);
+    detail::extras_of(stream).send_error = error;
+  }
+  return detail::failure(error, "send", Subject::descriptor(stream.socket.handle));
+}
+
+void TcpStream::shutdown_send(DoneCallback callback, std::source_location location) {
+  StreamRecord& stream = detail::stream_of(*this);
+  if (stream.core->dead()) return;
+  if (const int error = detail::send_refusal(stream); error != 0) {
+    detail::queue_done(stream, std::move(callback), error, "shutdown");
+    return;
+  }
+  stream.location = location;
+  detail::StreamExtras& extras = detail::extras_of(stream);
+  extras.shutdown_wanted = true;
+  extras.shutdown_notice = std::make_unique<detail::Notice>();
+  extras.shutdown_notice->done = std::move(callback);
+  extras.shutdown_notice->operation = "shutdown";
+  if (!extras.shutdown_notice->done) extras.shutdown_notice.reset();
+  detail::after_send(stream);
+}
+
+void TcpStream::set_water_marks(const WaterMarks& marks, WaterMarkCallback callback) {
+  StreamRecord& stream = detail::stream_of(*this);
+  if (stream.core->dead()) return;
+  detail::StreamExtras& extras = detail::extras_of(stream);
+  extras.marks = marks;
+  extras.on_mark = std::move(callback);
+  // A queue that stands above the new mark already is told about; it would go unnoticed else.
+  const bool above = detail::queued_bytes(stream) >= marks.high_bytes;
+  extras.full = above && stream.socket.out != nullptr;
+  extras.full_due = extras.full;
+  if (extras.full) detail::queue_marks(stream);
+}
+
+std::size_t TcpStream::send_queue_bytes() const noexcept {
+  return detail::queued_bytes(detail::stream_of(*this));
+}
+
+void TcpStream::set_send_timeout(Duration timeout) {
+  StreamRecord& stream = detail::stream_of(*this);
+  if (stream.core->dead()) return;
+  auto& timer = detail::extras_of(stream).send_timer;
+  detail::stop_stream_timer(stream, timer);
+  if (timeout == forever) {
+    timer.reset();
+    return;
+  }
+  detail::start_stream_timer(stream, timer, detail::run_send_timeout, timeout.count());
+  const bool sending = stream.socket.out != nullptr && stream.connected;
+  if (!sending) detail::stop_stream_timer(stream, timer);
+}
+
+}  // namespace evix

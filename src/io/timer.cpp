@@ -1,0 +1,147 @@
+#include <evix/loop.hpp>
+#include <evix/timer.hpp>
+
+#include <string>
+
+#include "loop/core.hpp"
+
+namespace evix {
+namespace detail {
+namespace {
+
+struct TimerRecord;
+void run_timer(Work* work);
+
+struct TimerRecord : HandleRecord, TimerWork {
+  Callback<void()> callback;
+  std::int64_t period_ns = 0;  // 0: once
+  std::int64_t first_ns = 0;   // the delay of the last start
+  std::uint64_t missed = 0;
+  MissedTicks policy = MissedTicks::skip;
+
+  // Both bases have a member of that name; the slab's is the record's.
+  using HandleRecord::slot;
+
+  TimerRecord() noexcept : HandleRecord(HandleKind::timer) { run = run_timer; }
+  void shut() noexcept {
+    core->stop_timer(*this);
+    callback.reset();
+  }
+  void describe(HandleInfo& info) const;
+};
+
+TimerRecord& record_of(const Timer& timer) noexcept {
+  check(timer.record() != nullptr, "an empty timer was used");
+  auto& record = static_cast<TimerRecord&>(*timer.record());
+  record.core->check_usable("a timer was used by a thread that does not run its loop");
+  return record;
+}
+
+void TimerRecord::describe(HandleInfo& info) const {
+  if (!armed()) return;
+  const std::int64_t left_ns =
+      state == State::fresh ? delay_ns : subtract_saturating(deadline_ns, core->now_ns());
+  info.waits_for = "deadline in " + std::to_string(left_ns < 0 ? 0 : left_ns / 1'000'000) + " ms";
+}
+
+// The next deadline of a repeating timer that has just fired; counts what was missed.
+std::int64_t next_deadline(TimerRecord& record, std::int64_t now_ns) noexcept {
+  const std::int64_t planned = add_saturating(record.deadline_ns, record.period_ns);
+  record.missed = 0;
+  if (planned > now_ns || record.policy == MissedTicks::burst) return planned;
+  const std::int64_t late_ns = subtract_saturating(now_ns, record.deadline_ns);
+  record.missed = static_cast<std::uint64_t>(late_ns / record.period_ns);
+  if (record.policy == MissedTicks::delay) return add_saturating(now_ns, record.period_ns);
+  const std::int64_t phase_ns = late_ns % record.period_ns;
+  return add_saturating(now_ns, record.period_ns - phase_ns);
+}
+
+void run_timer(Work* work) {
+  auto& record = static_cast<TimerRecord&>(*static_cast<TimerWork*>(work));
+  LoopCore& core = *record.core;
+  if (record.period_ns != 0) {
+    core.start_timer_at(record, next_deadline(record, core.now_ns()));
+  } else {
+    core.set_active(record, false);
+  }
+  // The callback may destroy the timer, or give it another callback: it runs from the stack, and
+  // goes back only into a record that still exists and has none.
+  struct Restore {
+    TimerRecord& record;
+    LoopCore& core;
+    Callback<void()> callback;
+    ~Restore() {
+      if (!record.released && !record.closed && !record.callback) {
+        record.callback = std::move(callback);
+      }
+      core.work_taken(record);
+    }
+  } running{record, core, std::move(record.callback)};
+  ++record.works_queued;
+  running.callback();
+}
+
+void start(TimerRecord& record, std::int64_t first_ns, std::int64_t period_ns, MissedTicks missed,
+           Callback<void()>&& callback, std::source_location location) {
+  record.location = location;
+  record.callback = std::move(callback);
+  record.period_ns = period_ns;
+  record.first_ns = first_ns < 0 ? 0 : first_ns;
+  record.policy = missed;
+  record.missed = 0;
+  if (record.core->dead()) {
+    record.callback.reset();
+    return;
+  }
+  record.core->set_active(record, true);
+}
+
+}  // namespace
+}  // namespace detail
+
+Timer::Timer(Loop& loop)
+    : Handle(loop.core().make_record<detail::TimerRecord>(HandleKind::timer)) {}
+
+void Timer::start(Duration delay, Duration period, MissedTicks missed, Callback<void()> callback,
+                  std::source_location location) {
+  detail::TimerRecord& record = detail::record_of(*this);
+  detail::start(record, delay.count(), period.count(), missed, std::move(callback), location);
+  if (record.active) record.core->start_timer(record, record.first_ns);
+}
+
+void Timer::at(TimePoint deadline, Callback<void()> callback, std::source_location location) {
+  detail::TimerRecord& record = detail::record_of(*this);
+  const std::int64_t deadline_ns = deadline.time_since_epoch().count();
+  const std::int64_t delay_ns =
+      record.core->dead() ? 0 : detail::subtract_saturating(deadline_ns, record.core->now_ns());
+  detail::start(record, delay_ns, 0, MissedTicks::skip, std::move(callback), location);
+  if (record.active) record.core->start_timer_at(record, deadline_ns);
+}
+
+void Timer::again() noexcept {
+  detail::TimerRecord& record = detail::record_of(*this);
+  if (record.core->dead() || record.location.line() == 0) return;
+  record.core->set_active(record, true);
+  record.core->start_timer(record, record.period_ns != 0 ? record.period_ns : record.first_ns);
+}
+
+void Timer::stop() noexcept {
+  detail::TimerRecord& record = detail::record_of(*this);
+  if (record.core->dead()) return;
+  record.core->stop_timer(record);
+  record.core->set_active(record, false);
+}
+
+Duration Timer::remaining() const noexcept {
+  detail::TimerRecord& record = detail::record_of(*this);
+  if (record.core->dead() || !record.armed()) return Duration::zero();
+  if (record.state == detail::TimerWork::State::fresh) return Duration(record.delay_ns);
+  if (record.deadline_ns == detail::never_ns) return forever;
+  const std::int64_t left_ns =
+      detail::subtract_saturating(record.deadline_ns, record.core->now_ns());
+  return Duration(left_ns < 0 ? 0 : left_ns);
+}
+
+std::uint64_t Timer::missed_ticks() const noexcept { return detail::record_of(*this).missed; }
+
+}  // namespace evix
