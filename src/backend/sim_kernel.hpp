@@ -111,8 +111,8 @@ struct SimSocket {
   SimConnect connect = SimConnect::unconnected;
   bool receive_shut = false;
   bool send_shut = false;
-  bool end_seen = false;       ///< the peer's FIN has arrived: end of stream even after an error
-  bool no_space = false;       ///< somebody was told that sending has to wait
+  bool end_seen = false;        ///< the peer's FIN has arrived: end of stream even after an error
+  bool no_space = false;        ///< somebody was told that sending has to wait
   bool address_chosen = false;  ///< bind(2) gave the host; else connect(2) did
   bool port_chosen = false;     ///< bind(2) gave the port: it stays held until the close
   bool port_held = false;
@@ -237,7 +237,7 @@ class SimKernel {
   std::vector<std::unique_ptr<SimSocket>> sockets_;  // open, queued for accept, or closing
   std::vector<SimSocket*> table_;                    // by number - sim_descriptor_base
   std::priority_queue<int, std::vector<int>, std::greater<>> free_numbers_;
-  std::unordered_set<int> events_;                   // never walked
+  std::unordered_set<int> events_;  // never walked
   std::vector<SimSocket*> connecting_;
   std::vector<std::shared_ptr<SimInterest>> event_interests_;
   std::vector<std::shared_ptr<SimInterest>> ready_;

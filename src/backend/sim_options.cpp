@@ -28,9 +28,14 @@ int SimKernel::option_value(SimSocket& socket, int level, int name, int& value) 
   const SimOptions& options = socket.options;
   if (level == IPPROTO_TCP) {
     switch (name) {
-      case TCP_NODELAY: value = options.no_delay; return 0;
-      case TCP_KEEPIDLE: value = options.keep_idle_s; return 0;
-      default: return -ENOPROTOOPT;
+      case TCP_NODELAY:
+        value = options.no_delay;
+        return 0;
+      case TCP_KEEPIDLE:
+        value = options.keep_idle_s;
+        return 0;
+      default:
+        return -ENOPROTOOPT;
     }
   }
   if (level == IPPROTO_IPV6 && socket.family == AF_INET6 && name == IPV6_V6ONLY) {
@@ -40,20 +45,35 @@ int SimKernel::option_value(SimSocket& socket, int level, int name, int& value) 
   // The two families of Linux disagree here.
   if (level != SOL_SOCKET) return socket.family == AF_INET ? -EOPNOTSUPP : -ENOPROTOOPT;
   switch (name) {
-    case SO_ERROR: value = std::exchange(socket.pending_error, 0); return 0;
-    case SO_TYPE: value = SOCK_STREAM; return 0;
-    case SO_DOMAIN: value = socket.family; return 0;
-    case SO_ACCEPTCONN: value = socket.state == SimState::listening; return 0;
-    case SO_REUSEADDR: value = options.reuse_address; return 0;
-    case SO_REUSEPORT: value = options.reuse_port; return 0;
-    case SO_KEEPALIVE: value = options.keep_alive; return 0;
+    case SO_ERROR:
+      value = std::exchange(socket.pending_error, 0);
+      return 0;
+    case SO_TYPE:
+      value = SOCK_STREAM;
+      return 0;
+    case SO_DOMAIN:
+      value = socket.family;
+      return 0;
+    case SO_ACCEPTCONN:
+      value = socket.state == SimState::listening;
+      return 0;
+    case SO_REUSEADDR:
+      value = options.reuse_address;
+      return 0;
+    case SO_REUSEPORT:
+      value = options.reuse_port;
+      return 0;
+    case SO_KEEPALIVE:
+      value = options.keep_alive;
+      return 0;
     case SO_SNDBUF:
       value = options.send_buffer == 0 ? send_buffer_default : options.send_buffer;
       return 0;
     case SO_RCVBUF:
       value = options.receive_buffer == 0 ? receive_buffer_default : options.receive_buffer;
       return 0;
-    default: return -ENOPROTOOPT;
+    default:
+      return -ENOPROTOOPT;
   }
 }
 
@@ -75,12 +95,23 @@ int SimKernel::get_option(SimSocket& socket, int level, int name, void* value, s
 int SimKernel::set_socket_option(SimSocket& socket, int name, int value) {
   SimOptions& options = socket.options;
   switch (name) {
-    case SO_REUSEADDR: options.reuse_address = value != 0; return 0;
-    case SO_REUSEPORT: options.reuse_port = value != 0; return 0;
-    case SO_KEEPALIVE: options.keep_alive = value != 0; return 0;
-    case SO_SNDBUF: options.send_buffer = doubled(value, send_buffer_min); return 0;
-    case SO_RCVBUF: options.receive_buffer = doubled(value, receive_buffer_min); return 0;
-    default: return -ENOPROTOOPT;
+    case SO_REUSEADDR:
+      options.reuse_address = value != 0;
+      return 0;
+    case SO_REUSEPORT:
+      options.reuse_port = value != 0;
+      return 0;
+    case SO_KEEPALIVE:
+      options.keep_alive = value != 0;
+      return 0;
+    case SO_SNDBUF:
+      options.send_buffer = doubled(value, send_buffer_min);
+      return 0;
+    case SO_RCVBUF:
+      options.receive_buffer = doubled(value, receive_buffer_min);
+      return 0;
+    default:
+      return -ENOPROTOOPT;
   }
 }
 

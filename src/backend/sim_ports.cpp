@@ -131,9 +131,8 @@ std::uint16_t SimPorts::free_port(std::int64_t now_ns, bool despite_time_wait) {
     const auto found = ports_.find(port);
     if (found == ports_.end()) return port;
     if (!found->second.holders.empty()) continue;
-    const bool kept = std::ranges::any_of(found->second.kept, [&](const Kept& entry) {
-      return entry.until_ns > now_ns;
-    });
+    const bool kept = std::ranges::any_of(
+        found->second.kept, [&](const Kept& entry) { return entry.until_ns > now_ns; });
     if (!kept || despite_time_wait) return port;
   }
   return 0;
@@ -157,9 +156,9 @@ void SimPorts::unlisten(SimSocket& socket) {
 void SimPorts::keep(const SimSocket& socket, std::int64_t now_ns) {
   std::vector<Kept>& kept = ports_[socket.local.port].kept;
   std::erase_if(kept, [&](const Kept& entry) {
-    return entry.until_ns <= now_ns || (entry.local == socket.local &&
-                                        entry.reuse_address == socket.options.reuse_address &&
-                                        entry.reuse_port == socket.options.reuse_port);
+    return entry.until_ns <= now_ns ||
+           (entry.local == socket.local && entry.reuse_address == socket.options.reuse_address &&
+            entry.reuse_port == socket.options.reuse_port);
   });
   kept.push_back({socket.local, socket.options.reuse_address, socket.options.reuse_port,
                   socket.options.ipv6_only, add_saturating(now_ns, time_wait_ns)});

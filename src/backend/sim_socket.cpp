@@ -114,15 +114,18 @@ int SimKernel::connect(SimSocket& socket, const sockaddr* address, socklen_t siz
     return 0;
   }
   switch (socket.connect) {
-    case SimConnect::connected: return -EISCONN;
-    case SimConnect::disconnecting: return -EINVAL;
+    case SimConnect::connected:
+      return -EISCONN;
+    case SimConnect::disconnecting:
+      return -EINVAL;
     case SimConnect::unconnected: {
       if (socket.state != SimState::closed) return -EISCONN;
       SimAddress remote;
       const int result = sim_read_address(socket.family, address, size, remote);
       return result < 0 ? result : start_connect(socket, remote);
     }
-    case SimConnect::connecting: break;
+    case SimConnect::connecting:
+      break;
   }
   if (socket.state == SimState::connecting) return -EALREADY;
   if (socket.state == SimState::closed) {

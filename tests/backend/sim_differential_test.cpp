@@ -6,6 +6,7 @@
 
 #include "backend/sim_script.hpp"
 #include "backend/sim_scripts.hpp"
+#include "backend/sim_scripts_setup.hpp"
 
 /** @file
  * The simulated kernel beside the real one: the same scripts, the same answers.

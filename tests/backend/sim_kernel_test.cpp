@@ -321,8 +321,8 @@ TEST_F(SimKernelTest, AConnectWaitsForTheQueueAndGivesUpAfter127Seconds) {
   }
   EXPECT_EQ(driver_.add(waiting, 9, Ready::writable, Trigger::level), 0);
   EXPECT_EQ(wait(6 * second_ns), Seen{});
-  EXPECT_EQ(wait(100 * second_ns), (Seen{{9, Ready::writable | Ready::error | Ready::hangup |
-                                                Ready::read_closed}}));
+  EXPECT_EQ(wait(100 * second_ns),
+            (Seen{{9, Ready::writable | Ready::error | Ready::hangup | Ready::read_closed}}));
   EXPECT_EQ(calls_.clock_now(), 128 * second_ns);
   EXPECT_EQ(error_of(waiting), ETIMEDOUT);
 }
@@ -515,8 +515,8 @@ TEST_F(SimKernelTest, AnotherThreadEndsAWaitWithoutLimit) {
 }
 
 TEST_F(SimKernelTest, NothingRaisesSigpipe) {
-  struct sigaction before {};
-  struct sigaction ignore {};
+  struct sigaction before{};
+  struct sigaction ignore{};
   ignore.sa_handler = SIG_DFL;
   ASSERT_EQ(calls_.signal_action(SIGPIPE, &ignore, &before), 0);
   const int listener = make_listener(80);

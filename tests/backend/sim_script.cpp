@@ -46,8 +46,8 @@ class RealWorld final : public World {
     std::vector<DriverEvent> result;
     for (int index = 0; index < count; ++index) {
       const epoll_event& event = events[static_cast<std::size_t>(index)];
-      result.push_back({static_cast<std::uint64_t>(event.data.fd),
-                        static_cast<Ready>(event.events)});
+      result.push_back(
+          {static_cast<std::uint64_t>(event.data.fd), static_cast<Ready>(event.events)});
     }
     return result;
   }
@@ -64,8 +64,10 @@ class SimulatedWorld final : public World {
     if (edge_.contains(fd)) return Ready::none;  // scripts ask edge-triggered sockets by "edges"
     sim_.driver->add(fd, 0, everything, Trigger::one_shot);
     for (const DriverEvent& event : wait()) {
-      if (event.key != 0) edge_events_.push_back(event);
-      else last_ = event.ready;
+      if (event.key != 0)
+        edge_events_.push_back(event);
+      else
+        last_ = event.ready;
     }
     sim_.driver->remove(fd, 0);
     return std::exchange(last_, Ready::none);
@@ -445,14 +447,13 @@ std::unique_ptr<World> make_simulated_world(std::uint64_t seed) {
 }
 
 std::string bits_text(Ready bits) {
-  constexpr std::array<std::pair<Ready, const char*>, 7> names = {
-      {{Ready::readable, "IN"},
-       {Ready::priority, "PRI"},
-       {Ready::writable, "OUT"},
-       {Ready::error, "ERR"},
-       {Ready::hangup, "HUP"},
-       {Ready::read_closed, "RDHUP"},
-       {Ready::invalid, "NVAL"}}};
+  constexpr std::array<std::pair<Ready, const char*>, 7> names = {{{Ready::readable, "IN"},
+                                                                   {Ready::priority, "PRI"},
+                                                                   {Ready::writable, "OUT"},
+                                                                   {Ready::error, "ERR"},
+                                                                   {Ready::hangup, "HUP"},
+                                                                   {Ready::read_closed, "RDHUP"},
+                                                                   {Ready::invalid, "NVAL"}}};
   std::string text;
   for (const auto& [bit, name] : names) {
     if (any(bits, bit)) text += (text.empty() ? "" : "|") + std::string(name);
