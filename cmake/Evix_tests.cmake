@@ -83,6 +83,9 @@ foreach(header ${c_headers})
 endforeach()
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
+if(TARGET evix_cli)
+  add_subdirectory("${PROJECT_SOURCE_DIR}/tests/cli" "${PROJECT_BINARY_DIR}/tests/cli")
+endif()
 add_test(NAME layers.tree COMMAND "${PROJECT_SOURCE_DIR}/scripts/check-layers")
 add_test(NAME layers.planted_violations
          COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/layers/check_layers_test.py"

@@ -1,0 +1,27 @@
+#include <cstdio>
+#include <exception>
+
+#include "commands.hpp"
+
+namespace {
+
+using namespace evix::cli;
+
+struct Runner {
+  int operator()(const DoctorOptions& options) const { return run_doctor(options); }
+  int operator()(const EchoOptions& options) const { return run_echo(options); }
+  int operator()(const LoadOptions& options) const { return run_load(options); }
+};
+
+}  // namespace
+
+int main(int argument_count, char** arguments) {
+  try {
+    const auto command = parse_command(argument_count, arguments);
+    if (!command) return command.error();
+    return std::visit(Runner{}, *command);
+  } catch (const std::exception& exception) {
+    std::fprintf(stderr, "evix: %s\n", exception.what());
+    return exit_failed;
+  }
+}
