@@ -18,7 +18,7 @@
  *     valid or is NULL gives EVIX_ESTALE (a pointer: NULL; nothing else happens). A handle freed
  *     twice is the same. Never dereference one.
  *  4. Errors. A function that returns int returns 0 (or a count, where it says so) or a negative
- *     code: one of EVIX_E… or a negative errno (-ECONNREFUSED; <errno.h> has the names). One that
+ *     code: one of EVIX_E... or a negative errno (-ECONNREFUSED; <errno.h> has the names). One that
  *     returns a pointer returns NULL. evix_last_error() has the words, on the calling thread.
  *     Errors never abort, and no C++ exception leaves a function. Out of memory is -ENOMEM.
  *  5. Threads. A loop and its handles belong to the thread that runs the loop; while nobody runs
@@ -155,12 +155,12 @@ EVIX_API evix_backend_t* evix_io_uring_backend(void);
 EVIX_API evix_backend_t* evix_poll_backend(void);
 /** Simulated: virtual time, seeded order. */
 EVIX_API evix_backend_t* evix_sim_backend(void);
-/** The built-in backend with this name ("epoll", "poll", "sim" …); NULL: evix_last_error(). */
+/** The built-in backend with this name ("epoll", "poll", "sim" ...); NULL: evix_last_error(). */
 EVIX_API evix_backend_t* evix_backend_by_name(const char* name);
 
 /**
  * For a program's own backend, inside its poll: this descriptor is ready.
- * @param events what it is ready for: EVIX_IO_READ … EVIX_IO_HANGUP. Several calls add up.
+ * @param events what it is ready for: EVIX_IO_READ ... EVIX_IO_HANGUP. Several calls add up.
  * @return EVIX_ESTALE when the descriptor is not watched, EVIX_EBUSY outside poll, -EINVAL for
  *         no or unknown events.
  */
@@ -287,10 +287,10 @@ EVIX_API int evix_loop_counters(evix_loop_t* loop, evix_loop_counters_t* counter
 /** One handle, for evix_loop_each_handle(); the pointers are valid during the call. */
 typedef struct evix_handle_info {
   size_t size;           /**< sizeof(evix_handle_info_t) of the library */
-  void* handle;          /**< the evix_timer_t*, evix_io_t* … */
+  void* handle;          /**< the evix_timer_t*, evix_io_t* ... */
   const char* kind;      /**< "timer", "watcher", "signal", "listener", "stream", "waker" */
   const char* name;      /**< "" when it has none */
-  const char* waits_for; /**< "readable", "deadline in 3 ms" …; "" when it is stopped */
+  const char* waits_for; /**< "readable", "deadline in 3 ms" ...; "" when it is stopped */
   const char* file;      /**< where it was made: see EVIX_LOCATIONS; "" when unknown */
   int line;              /**< 0 when unknown */
   int active;            /**< 1: started and not finished */
@@ -360,7 +360,7 @@ EVIX_API evix_timer_t* evix_timer_new(evix_loop_t* loop);
 /**
  * Starts it, or starts it anew.
  * @param repeat_ns 0: one call.
- * @param missed EVIX_MISSED_…
+ * @param missed EVIX_MISSED_...
  */
 EVIX_API int evix_timer_start_ns(evix_timer_t* timer, uint64_t delay_ns, uint64_t repeat_ns,
                                  int missed, evix_callback_fn callback, void* data);
@@ -405,7 +405,7 @@ EVIX_API evix_io_t* evix_io_create(evix_loop_t* loop, int fd, int events, evix_c
 /** Stops and frees it; the descriptor may be closed afterwards. -EINVAL: it is of another loop. */
 EVIX_API int evix_io_stop(evix_loop_t* loop, evix_io_t* io);
 
-/** @param events what it is ready for: EVIX_IO_READ … EVIX_IO_INVALID. */
+/** @param events what it is ready for: EVIX_IO_READ ... EVIX_IO_INVALID. */
 typedef void (*evix_io_fn)(evix_io_t* io, int events, void* data);
 /** As evix_io_create(), and the callback is told what happened. */
 EVIX_API evix_io_t* evix_io_create_ex(evix_loop_t* loop, int fd, int events, evix_io_fn callback,
@@ -533,7 +533,7 @@ typedef struct evix_connect_options {
  * Connects. A status of 0 means connected; the error is the true one.
  * The stream is yours also when it failed: evix_stream_close() it.
  * @param options NULL: all defaults.
- * @return NULL when it cannot be begun: EVIX_EADDRESS, EVIX_ESTALE …; the callback is not called.
+ * @return NULL when it cannot be begun: EVIX_EADDRESS, EVIX_ESTALE ...; the callback is not called.
  */
 EVIX_API evix_stream_t* evix_tcp_connect(evix_loop_t* loop, const char* address,
                                          const evix_connect_options_t* options,
@@ -632,7 +632,7 @@ typedef struct evix_poll_event {
   uint64_t token; /**< yours, from evix_poller_add() */
   evix_id_t id;   /**< of the interest */
   int fd;         /**< its descriptor */
-  int events;     /**< EVIX_IO_READ … EVIX_IO_INVALID; in a failure: 0 */
+  int events;     /**< EVIX_IO_READ ... EVIX_IO_INVALID; in a failure: 0 */
   int status;     /**< 0, or the code of a failure */
 } evix_poll_event_t;
 
