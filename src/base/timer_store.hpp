@@ -24,7 +24,7 @@ struct TimerNode {
   std::uint64_t order = 0;  // start order * 2 + (1 while in the wheel)
   union {
     TimerNode* child = nullptr;  // in a heap: first child
-    std::int64_t floor_ns;       // in the wheel: no earlier deadline may stay in this slot
+    std::int64_t floor_ns;       // in the wheel: the deadline it was placed for
   };
 };
 static_assert(sizeof(TimerNode) <= 40);
@@ -39,9 +39,11 @@ static_assert(sizeof(TimerNode) <= 40);
 /// in a pairing heap, which is exact; a slot moves there when its time has come (a full slot of
 /// a high level is first dealt out over the lower levels).
 ///
-/// A restart to a time not before the node's slot only writes the node: one cache line instead
-/// of four. The node then lies in a slot earlier than its deadline and is placed anew when that
-/// slot comes first. docs/decisions/0002-timer-store.md has the measurements.
+/// A restart to a time not before the deadline for which the node was placed only writes the node:
+/// one cache line instead of four. The node may then lie in a slot earlier than its deadline; it is
+/// placed anew when that slot comes first. docs/decisions/0002-timer-store.md has the measurements.
+///
+/// About 42 KB. Fastest when no node straddles a cache line.
 class TimerStore {
  public:
   TimerStore() = default;
@@ -135,9 +137,9 @@ class TimerStore {
   static constexpr unsigned first_shift = 10;
   static constexpr unsigned level_count = (64 - first_shift) / digit_bits;
   static_assert(first_shift + level_count * digit_bits == 64, "the levels cover all of int64");
-  // A slot with no more nodes is searched for its minimum; a fuller one is dealt out first.
+  // A slot with no more nodes is searched for its minimum, or moved to the heap when it is due; a
+  // fuller one is dealt out over the lower levels first.
   static constexpr unsigned search_limit = 16;
-  static constexpr unsigned heap_limit = 64;
   static constexpr Key no_key = std::numeric_limits<Key>::max();
   static constexpr std::int64_t unknown_ns = std::numeric_limits<std::int64_t>::min();
 
@@ -181,7 +183,7 @@ class TimerStore {
   std::uint64_t last_order_ = 0;
   std::size_t size_ = 0;
   Key base_ = to_key(0);      // no wheel deadline is earlier
-  Key wheel_floor_ = no_key;  // no wheel deadline is earlier; exact maintenance in first_slot
+  Key wheel_floor_ = no_key;  // no wheel deadline is earlier
   Key wheel_start_ = no_key;  // no occupied slot starts earlier
   TimerNode* near_ = nullptr;
   TimerNode* fresh_ = nullptr;  // started during the pass and due: not part of it
@@ -189,6 +191,7 @@ class TimerStore {
   bool in_pass_ = false;
   std::uint32_t occupied_levels_ = 0;  // bits may be stale: set, but empty
   std::array<std::uint64_t, level_count> occupied_{};
+  // No node of an occupied slot is due earlier; older, so lower, than need be after a stop.
   std::array<std::array<Key, slot_count>, level_count> slot_floor_{};
   alignas(64) std::array<std::array<Lanes, slot_count>, level_count> slots_{};
 };
