@@ -46,7 +46,9 @@ class EpollDriver final : public PollDriver {
 
   int check(native_handle handle) noexcept override { return check_open(calls_, handle); }
 
+  /** Nobody was given our own number: the descriptor that it meant was closed, and we took it. */
   int add(native_handle handle, std::uint64_t key, Ready interest, Trigger trigger) override {
+    if (handle == epoll_.get()) return -EBADF;
     return control(EPOLL_CTL_ADD, handle, key, interest, trigger);
   }
   int modify(native_handle handle, std::uint64_t key, Ready interest, Trigger trigger) override {

@@ -71,6 +71,29 @@ class PollerState {
     return false;
   }
 
+  /** next_event() for a caller that needs no more than its token and the bits: the loop. */
+  bool next_ready(std::uint64_t& token, Ready& ready) {
+    while (next_ != count_) {
+      const DriverEvent given = events_[next_++];
+      const Interest& interest = table_.at(key_slot(given.key));
+      const bool plain = interest.generation == key_generation(given.key) &&
+                         (interest.flags & plain_mask) == Interest::enabled &&
+                         !any(given.ready, Ready::invalid);
+      if (plain) [[likely]] {
+        ready = given.ready & reportable(interest.wanted);
+        token = interest.token;
+      } else {
+        const PollEvent special = take_special(given);
+        ready = special.ready;
+        token = special.token;
+      }
+      if (any(ready)) return true;
+    }
+    return false;
+  }
+  /** Events of the last wait that were not walked yet. */
+  bool has_events() const noexcept { return next_ != count_; }
+
   std::size_t size() const noexcept { return table_.size(); }
   int after_fork();
 

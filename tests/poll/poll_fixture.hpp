@@ -61,6 +61,11 @@ inline std::int64_t cpu_ns() {
   return to_ns(usage.ru_utime) + to_ns(usage.ru_stime);
 }
 
+/** What AnyPoller names its interests with. */
+template <class AnyPoller>
+using IdOf = std::remove_cvref_t<
+    decltype(std::declval<AnyPoller&>().add(0, Ready::none, Trigger::level, 0).value())>;
+
 /** What a program saw that waited for `seconds` as a loop does. */
 struct Idle {
   int waits = 0;

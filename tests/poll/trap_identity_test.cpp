@@ -21,10 +21,6 @@ namespace {
 
 constexpr Ready both = Ready::readable | Ready::writable;
 
-template <class AnyPoller>
-using IdOf = std::remove_cvref_t<
-    decltype(std::declval<AnyPoller&>().add(0, both, Trigger::level, 0).value())>;
-
 // T001: a descriptor's number is reused while its old event is still in the list.
 
 struct ReuseCounts {
