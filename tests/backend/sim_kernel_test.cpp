@@ -327,6 +327,16 @@ TEST_F(SimKernelTest, AConnectWaitsForTheQueueAndGivesUpAfter127Seconds) {
   EXPECT_EQ(error_of(waiting), ETIMEDOUT);
 }
 
+TEST_F(SimKernelTest, AConnectThatNobodyWatchesGivesUpWithoutChangingTheWait) {
+  make_listener(80, 0);
+  const int first = make_socket();
+  const int second = make_socket();
+  for (const int fd : {first, second}) EXPECT_EQ(connect_to(fd, 80), -EINPROGRESS);
+  EXPECT_EQ(wait(200 * second_ns), Seen{});
+  EXPECT_EQ(calls_.clock_now(), 201 * second_ns);
+  EXPECT_EQ(error_of(first) + error_of(second), ETIMEDOUT) << "one got in, the other gave up";
+}
+
 TEST_F(SimKernelTest, APortStaysInTimeWaitForSixtySeconds) {
   const int listener = make_listener(80);
   const auto [client, server] = make_pair(listener, 80);
