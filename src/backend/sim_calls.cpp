@@ -72,6 +72,11 @@ class SimCalls final : public Calls {
     return kernel_->find(fd) == nullptr ? -EBADF : O_RDWR | O_NONBLOCK;
   }
 
+  int set_nonblocking(int fd, int flags) noexcept override {
+    if (kernel_->is_event(fd)) return Calls::kernel().set_nonblocking(fd, flags);
+    return kernel_->find(fd) == nullptr ? -EBADF : 0;  // no simulated socket blocks
+  }
+
   // The simulated driver takes the place of these.
   int epoll_create() noexcept override { return -ENOSYS; }
   int epoll_control(int, int, int, epoll_event*) noexcept override { return -ENOSYS; }

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -157,6 +158,8 @@ TEST_F(SimKernelTest, OnlyNonBlockingStreamSocketsExist) {
   EXPECT_EQ(calls_.socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, IPPROTO_UDP), -EPROTONOSUPPORT);
   EXPECT_EQ(calls_.socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP),
             1'000'000);
+  EXPECT_EQ(calls_.descriptor_flags(1'000'000), O_RDWR | O_NONBLOCK);
+  EXPECT_EQ(calls_.set_nonblocking(1'000'000, O_RDWR), 0);
 }
 
 TEST_F(SimKernelTest, RealDescriptorsDoNotExistHere) {
@@ -164,6 +167,7 @@ TEST_F(SimKernelTest, RealDescriptorsDoNotExistHere) {
   ASSERT_GE(real, 0);
   EXPECT_EQ(calls_.listen(real, 1), -EBADF);
   EXPECT_EQ(calls_.descriptor_flags(real), -EBADF);
+  EXPECT_EQ(calls_.set_nonblocking(real, 0), -EBADF);
   EXPECT_EQ(calls_.close(real), -EBADF);
   EXPECT_EQ(driver_.add(real, 1, Ready::readable, Trigger::level), -EBADF);
   EXPECT_EQ(driver_.modify(real, 1, Ready::readable, Trigger::level), -EBADF);
