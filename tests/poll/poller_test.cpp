@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "base/prng.hpp"
+#include "base/saturating.hpp"
 #include "poll/poll_fixture.hpp"
 #include "poll/poller_state.hpp"
 
@@ -619,7 +620,7 @@ class RecordedWaits : public FaultCalls {
 
   int record(std::int64_t timeout_ns) {
     waited.push_back(timeout_ns);
-    now += timeout_ns;
+    now = add_saturating(now, timeout_ns);
     return 0;
   }
 
