@@ -174,6 +174,7 @@ class EVIX_API TcpStream : public Handle {
   /**
    * Sends what is queued, shuts the sending side, reads and drops input until the peer's end or the
    * limits, then closes; so that the peer gets the last bytes instead of a reset.
+   * Asking again while that goes on changes nothing; every callback runs at the end.
    */
   void close_gracefully(const GracefulClose& limits = {}, Callback<void()> callback = {});
   /** Closes with a reset (SO_LINGER 0): queued and unsent bytes are thrown away. */

@@ -251,6 +251,21 @@ void run_close_timeout(detail::Work* work) {
   detail::close_stream(stream, detail::CloseMode::told);
 }
 
+// One more caller that wants to know of the end.
+void join_graceful_close(detail::StreamExtras& extras, Callback<void()>&& callback) {
+  if (!callback) return;
+  if (extras.graceful_notice == nullptr) {
+    extras.graceful_notice = std::make_unique<detail::Notice>();
+    extras.graceful_notice->closed = std::move(callback);
+    return;
+  }
+  Callback<void()>& told = extras.graceful_notice->closed;
+  told = [first = std::move(told), second = std::move(callback)]() mutable {
+    first();
+    second();
+  };
+}
+
 void start_draining(StreamRecord& stream) {
   stream.multishot = true;
   stream.draining = true;
@@ -265,13 +280,15 @@ void start_draining(StreamRecord& stream) {
 void TcpStream::close_gracefully(const GracefulClose& limits, Callback<void()> callback) {
   StreamRecord& stream = detail::stream_of(*this);
   if (stream.core->dead()) return;
-  const bool can = stream.connected && !stream.core->forked() &&
-                   (stream.extras == nullptr || !stream.extras->graceful);
-  if (!can) {
+  if (!stream.connected || stream.core->forked()) {
     close(std::move(callback));
     return;
   }
   detail::StreamExtras& extras = detail::extras_of(stream);
+  if (extras.graceful) {
+    join_graceful_close(extras, std::move(callback));
+    return;
+  }
   if (extras.send_error != 0 || extras.receiving_into != nullptr) {
     close(std::move(callback));
     return;
@@ -279,10 +296,7 @@ void TcpStream::close_gracefully(const GracefulClose& limits, Callback<void()> c
   receive_stop();
   extras.graceful = true;
   extras.drain_left_bytes = limits.drain_bytes_max;
-  if (callback) {
-    extras.graceful_notice = std::make_unique<detail::Notice>();
-    extras.graceful_notice->closed = std::move(callback);
-  }
+  join_graceful_close(extras, std::move(callback));
   detail::start_stream_timer(stream, extras.close_timer, run_close_timeout,
                              limits.timeout.count());
   start_draining(stream);
