@@ -1,0 +1,269 @@
+#pragma once
+
+#include <evix/evix.hpp>
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/conformance.hpp"
+#include "backend/sim.hpp"
+#include "loop/core.hpp"
+#include "support/fault_calls.hpp"
+
+/** @file
+ * Pairs of streams, the ledger of operations, raw peers, and loops with faults, for the TCP suites.
+ */
+namespace evix::test {
+
+/** How many calls that start something are on the stack: no callback may run while it is not 0. */
+inline int starts_on_stack = 0;
+
+/** Runs `start`, during which no callback may run. */
+template <class Start>
+decltype(auto) starting(Start&& start) {
+  struct Depth {
+    Depth() { ++starts_on_stack; }
+    ~Depth() { --starts_on_stack; }
+  } const depth;
+  return start();
+}
+
+/** What became of one operation: the ledger's entry. */
+struct Outcome {
+  int calls = 0;
+  std::error_code code;
+  std::string message;
+  std::size_t count = 0;  ///< of a receive
+  std::string text;       ///< received, all calls together
+
+  bool done() const noexcept { return calls > 0; }
+  bool ok() const noexcept { return calls == 1 && !code; }
+
+  template <class T>
+  void note(const Result<T>& result) {
+    EXPECT_EQ(starts_on_stack, 0) << "a callback ran inside the call that started it";
+    ++calls;
+    code = result ? std::error_code() : result.error().code();
+    message = result ? std::string() : result.error().message();
+  }
+
+  TcpStream::DoneCallback callback() {
+    return [this](Result<void> result) { note(result); };
+  }
+  TcpStream::CountCallback count_callback() {
+    return [this](Result<std::size_t> result) {
+      note(result);
+      if (result) count = *result;
+    };
+  }
+  TcpStream::ReceiveCallback receive_callback() {
+    return [this](Result<Buffer> result) {
+      note(result);
+      if (!result) return;
+      count = result->size();
+      text += result->text();
+    };
+  }
+  Callback<void()> closed_callback() {
+    return [this] { note(Result<void>()); };
+  }
+};
+
+/** Everything that a stream receives, until it ends. */
+struct Inbox {
+  std::string text;
+  int ends = 0;
+  int errors = 0;
+  std::error_code code;
+  std::string message;
+
+  bool over() const noexcept { return ends + errors > 0; }
+  TcpStream::ReceiveCallback callback() {
+    return [this](Result<Buffer> result) {
+      EXPECT_EQ(starts_on_stack, 0) << "a callback ran inside the call that started it";
+      if (!result) {
+        ++errors;
+        code = result.error().code();
+        message = result.error().message();
+      } else if (result->empty()) {
+        ++ends;
+      } else {
+        text += result->text();
+      }
+    };
+  }
+};
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+/** Bytes that differ at each place and for each seed. */
+inline std::string pattern(std::size_t size, std::uint32_t seed = 1) {
+  std::string text(size, '\0');
+  std::uint32_t state = seed * 2654435761U + 1;
+  for (char& byte : text) {
+    state = state * 1664525U + 1013904223U;
+    byte = static_cast<char>(state >> 24);
+  }
+  return text;
+}
+
+/** EXPECT_EQ of long texts prints them; this says where they differ. */
+inline testing::AssertionResult same_bytes(std::string_view got, std::string_view expected) {
+  if (got == expected) return testing::AssertionSuccess();
+  std::size_t place = 0;
+  while (place < got.size() && place < expected.size() && got[place] == expected[place]) ++place;
+  return testing::AssertionFailure() << "got " << got.size() << " bytes, expected "
+                                     << expected.size() << ", they differ from byte " << place;
+}
+
+struct Pair {
+  TcpStream client;
+  TcpStream server;
+};
+
+/** A loop for a backend whose system calls count and fail as a test wants; sim included. */
+template <class Calls>
+struct FaultyLoopOf {
+  explicit FaultyLoopOf(BackendKind kind, LoopOptions options = {}) {
+    options.backend = kind;
+    if (kind == BackendKind::sim) {
+      sim = detail::make_sim(options.sim_seed);
+      calls = std::make_unique<Calls>(*sim.calls);
+      options.system_calls = calls.get();
+      loop = std::make_unique<Loop>(*detail::make_loop(options, std::move(sim.driver)));
+    } else {
+      calls = std::make_unique<Calls>();
+      options.system_calls = calls.get();
+      loop = std::make_unique<Loop>(options);
+    }
+  }
+  detail::Sim sim;
+  std::unique_ptr<Calls> calls;
+  std::unique_ptr<Loop> loop;
+};
+using FaultyLoop = FaultyLoopOf<detail::FaultCalls>;
+
+/** A descriptor of the real kernel, closed at the end. */
+class RawSocket {
+ public:
+  RawSocket() = default;
+  explicit RawSocket(int handle) : handle_(handle) {}
+  RawSocket(RawSocket&& other) noexcept : handle_(std::exchange(other.handle_, -1)) {}
+  RawSocket& operator=(RawSocket&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~RawSocket() { close(); }
+  int get() const noexcept { return handle_; }
+  int release() noexcept { return std::exchange(handle_, -1); }
+  void close() noexcept {
+    if (handle_ >= 0) ::close(std::exchange(handle_, -1));
+  }
+  /** Blocking connect; the listener's queue takes it without an accept. */
+  static RawSocket connected_to(const Address& address) {
+    RawSocket made(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(address.port());
+    std::memcpy(&to.sin_addr, address.bytes().data(), 4);
+    EXPECT_EQ(::connect(made.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0)
+        << std::strerror(errno);
+    return made;
+  }
+
+ private:
+  int handle_ = -1;
+};
+
+class TcpConformance : public Conformance {
+ protected:
+  /** run_until() that lets the simulated time pass also when the loop has nothing to do. */
+  template <std::predicate Predicate>
+  [[nodiscard]] testing::AssertionResult until(Loop& on, Predicate&& predicate) {
+    const KeepAlive waiting = on.keep_alive();
+    return run_until(on, predicate);
+  }
+  template <std::predicate Predicate>
+  [[nodiscard]] testing::AssertionResult until(Predicate&& predicate) {
+    return until(loop, predicate);
+  }
+  /** Turns that do not wait: for what must not happen. */
+  static void settle(Loop& on, int turns = 20) {
+    for (int i = 0; i < turns; ++i) ASSERT_EQ(on.run_ready(), 0);
+  }
+  void settle(int turns = 20) { settle(loop, turns); }
+
+  static Pair make_pair(Loop& on, std::string_view listen_on = "127.0.0.1:0") {
+    Pair pair;
+    TcpListener listener(on);
+    const auto listening = listener.listen(listen_on);
+    EXPECT_TRUE(listening.has_value()) << listening.error().message();
+    Outcome connected;
+    pair.client = TcpStream(on);
+    pair.client.connect(*listener.local_address(), connected.callback());
+    listener.accept([&pair](Result<TcpStream> accepted) {
+      EXPECT_TRUE(accepted.has_value());
+      if (accepted) pair.server = std::move(*accepted);
+    });
+    const KeepAlive waiting = on.keep_alive();
+    EXPECT_TRUE(run_until(on, [&] { return connected.done() && pair.server; }));
+    EXPECT_TRUE(connected.ok()) << connected.message;
+    return pair;
+  }
+  Pair make_pair() { return make_pair(loop); }
+
+  /** A port of the loopback address on which nobody listens. */
+  static Address dead_address(Loop& on, std::string_view host = "127.0.0.1:0") {
+    TcpListener listener(on);
+    EXPECT_TRUE(listener.listen(host).has_value());
+    return *listener.local_address();
+  }
+
+  /** Time of the loop that `body` takes. */
+  template <class Body>
+  static Duration elapsed(Loop& on, Body&& body) {
+    on.update_now();
+    const TimePoint before = on.now();
+    body();
+    on.update_now();
+    return on.now() - before;
+  }
+  /** On sim exactly `expected`; else at least that, and at most 2 s more on a busy machine. */
+  static void expect_time(Duration got, Duration expected) {
+    if (is_sim()) {
+      EXPECT_EQ(got, expected);
+    } else {
+      EXPECT_GE(got, expected);
+      EXPECT_LT(got, expected + 2s);
+    }
+  }
+  static bool has_ipv6() {
+    if (is_sim()) return true;
+    const RawSocket probe(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_loopback;
+    return probe.get() >= 0 &&
+           ::bind(probe.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  }
+};
+
+/** For a machine without IPv6; sim always has it. */
+#define EVIX_SKIP_WITHOUT_IPV6() \
+  do {                           \
+    if (!has_ipv6()) GTEST_SKIP() << "this machine has no IPv6 loopback"; \
+  } while (false)
+
+}  // namespace evix::test
