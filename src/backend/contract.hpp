@@ -29,7 +29,7 @@
  *   A backend whose kernel cancels asynchronously reaps until it is so; what else finishes
  *   meanwhile stays queued for next().
  * - try_send is for bytes that nobody keeps: what the kernel takes now, or a negative errno;
- *   -EAGAIN where the backend would have to wait.
+ *   -EAGAIN where the backend would have to wait, -EINTR to be tried again.
  * - wait(timeout_ns) hands everything asked for to the kernel and waits until something is ready,
  *   at most `timeout_ns` (below 0: no limit; 0: only looks). It may return early (a signal, a
  *   wake-up); it returns 0, or a negative errno when waiting has become impossible.

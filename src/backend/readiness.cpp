@@ -1,9 +1,16 @@
-#include "backend/readiness.hpp"
-
 #include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <unordered_map>
 
+#include "backend/contract.hpp"
 #include "base/check.hpp"
+#include "base/ring_queue.hpp"
+#include "base/slab.hpp"
+#include "poll/poller_state.hpp"
 #include "sys/address.hpp"
+#include "sys/calls.hpp"
 
 namespace evix::detail {
 namespace {
@@ -35,7 +42,86 @@ void finish(Op& op, std::int32_t result) noexcept {
   op.state = OpState::idle;
 }
 
-}  // namespace
+/** The backend over any poll driver: try, wait until ready, try again. */
+class ReadinessBackend final : public Backend {
+ public:
+  ReadinessBackend(std::unique_ptr<PollDriver> driver, Calls& calls, BufferPool& pool);
+  ~ReadinessBackend() override;
+
+  BackendKind kind() const noexcept override { return poller_.driver().kind(); }
+  std::int64_t now() noexcept override { return calls_.clock_now(); }
+  int attach(Source& source) override;
+  void detach(Source& source) noexcept override;
+  Started start(Op& op) override;
+  void cancel(Op& op) noexcept override;
+  std::int64_t try_send(Source& source, std::span<const std::byte> bytes) noexcept override;
+  int change_interest(WatchOp& op, Ready interest) override;
+  int wait(std::int64_t timeout_ns) override;
+  Op* next() override;
+  bool has_leftovers() const noexcept override {
+    return !ready_sources_.empty() || poller_.has_events();
+  }
+  int watch_wake(native_handle event) override;
+  int after_fork() override;
+  BufferPool& buffers() noexcept override { return pool_; }
+  std::vector<std::string> fallbacks() const override;
+
+ private:
+  /** A watched descriptor, shared by all watch operations on its number. */
+  struct WatchedSource : Source {
+    std::uint32_t slot = 0;
+  };
+
+  int sync(Source& source);
+  Ready wanted(const Source& source) const noexcept;
+  Trigger trigger_of(const Source& source) const noexcept;
+  void enqueue(Source& source) {
+    if (source.queued) return;
+    source.queued = true;
+    source.queue_position = ready_sources_.push(&source);
+  }
+  void dequeue(Source& source) noexcept;
+  void note_event(Source& source, Ready ready);
+  void keep_unwalked();
+
+  Op* next_leftover();
+  Op* next_of(Source& source);
+  Op* next_of_stream(Source& source);
+  Op* next_of_out(Source& source);
+  Op* after_receive(Source& source, ReceiveOp& op, BufferBlock* block, std::int64_t count);
+  Op* next_of_watched(WatchedSource& source);
+  Op* next_of_listener(Source& source);
+  // Each tries the system call for a parked op; true: the op has a result.
+  bool receive_into(Source& source, ReceiveIntoOp& op);
+  bool send(Source& source, SendOp& op);
+  bool finish_connect(Source& source, ConnectOp& op);
+  void note_received(Source& source, std::size_t count, std::size_t capacity) noexcept;
+  void continue_later(Source& source);
+
+  Started start_connect(ConnectOp& op);
+  Started start_watch(WatchOp& op);
+  Started park_in(Op& op);
+  Started park_out(Op& op);
+  void unpark(Op& op) noexcept;
+  void unpark_send(SendOp& op) noexcept;
+  void unpark_watch(WatchOp& op) noexcept;
+  WatchedSource* watched_source(const WatchOp& op, int& error);
+  int sync_watched(WatchedSource& source);
+  void drop_watched(WatchedSource& source) noexcept;
+
+  PollerState poller_;
+  Calls& calls_;
+  BufferPool& pool_;
+  const bool edge_;
+  Source wake_;
+  RingQueue<Source> ready_sources_;
+  std::size_t visits_left_ = 0;  // of ready sources in this turn
+  std::uint8_t turn_ = 0;
+  Slab<WatchedSource> watched_sources_;
+  // The pool keeps the nodes, so that watching again and again allocates nothing.
+  std::pmr::unsynchronized_pool_resource map_memory_;
+  std::pmr::unordered_map<native_handle, WatchedSource*> watched_by_handle_{&map_memory_};
+};
 
 ReadinessBackend::ReadinessBackend(std::unique_ptr<PollDriver> driver, Calls& calls,
                                    BufferPool& pool)
@@ -81,6 +167,8 @@ Ready ReadinessBackend::wanted(const Source& source) const noexcept {
   // out and in again would cost two calls for each full socket buffer.
   if (edge_ && source.kind == SourceKind::stream && any(interest)) {
     interest |= source.registered & Ready::writable;
+    // Urgent data ends a receive early; only its bit tells that more is there (epoll(7), edges).
+    if (source.in != nullptr) interest |= Ready::priority;
   }
   return interest;
 }
@@ -108,12 +196,6 @@ int ReadinessBackend::sync(Source& source) {
 
 // ---- Ready sources ---------------------------------------------------------------------------
 
-void ReadinessBackend::enqueue(Source& source) {
-  if (source.queued) return;
-  source.queued = true;
-  source.queue_position = ready_sources_.push(&source);
-}
-
 void ReadinessBackend::dequeue(Source& source) noexcept {
   if (!source.queued) return;
   source.queued = false;
@@ -130,48 +212,87 @@ void ReadinessBackend::continue_later(Source& source) {
 }
 
 int ReadinessBackend::wait(std::int64_t timeout_ns) {
-  const int count = poller_.wait(has_leftovers() ? 0 : timeout_ns);
+  if (poller_.has_events()) keep_unwalked();
+  const int count = poller_.wait(ready_sources_.empty() ? timeout_ns : 0);
   ++turn_;
   if (count < 0 && count != -EINTR) return count;
   for (const ChangeFailure& failure : poller_.failures()) {
-    take_event({failure.token, failure.id, failure.handle, Ready::invalid});
+    Source& source = *reinterpret_cast<Source*>(failure.token);
+    note_event(source, Ready::invalid);
+    if (source.in != nullptr || source.out != nullptr) enqueue(source);
   }
-  if (count > 0) collect_events();
   visits_left_ = ready_sources_.size();
   return 0;
 }
 
-void ReadinessBackend::collect_events() {
-  PollEvent event;
-  while (poller_.next_event(event)) take_event(event);
-}
-
-void ReadinessBackend::take_event(const PollEvent& event) {
-  Source& source = *reinterpret_cast<Source*>(event.token);
-  if (any(event.ready, Ready::invalid)) {
+// What a driver's event says about a source; the attempt on it follows.
+void ReadinessBackend::note_event(Source& source, Ready ready) {
+  if (any(ready, Ready::invalid)) {
     source.interest = {};
     source.registered = Ready::none;
   }
   switch (source.kind) {
     case SourceKind::wake:
       calls_.event_read(source.handle);
-      return;
+      break;
     case SourceKind::watched:
       for (auto* op = static_cast<WatchOp*>(source.in); op != nullptr; op = op->next_watch) {
-        op->pending = event.ready & (op->interest | ends | Ready::read_closed);
+        op->pending = ready & (op->interest | ends | Ready::read_closed);
       }
       break;
     case SourceKind::stream:
-      source.ready = edge_ ? source.ready | event.ready : event.ready;
+      source.ready = edge_ ? source.ready | ready : ready;
       break;
     case SourceKind::listener:
-      source.ready = event.ready;
+      source.ready = ready;
       break;
   }
-  if (source.in != nullptr || source.out != nullptr) enqueue(source);
 }
 
+// Events that a stop, an exception or the turn's bound left over; an edge comes only once.
+void ReadinessBackend::keep_unwalked() {
+  for (;;) {
+    const auto [token, ready] = poller_.next_ready();
+    if (!any(ready)) return;
+    Source& source = *reinterpret_cast<Source*>(token);
+    note_event(source, ready);
+    if (source.in != nullptr || source.out != nullptr) enqueue(source);
+  }
+}
+
+// The path of nearly all bytes: an edge, a leased multishot receive, a short read. Whatever is
+// different goes to `attempt`.
 Op* ReadinessBackend::next() {
+  for (;;) {
+    const auto [token, ready] = poller_.next_ready();
+    if (!any(ready)) return next_leftover();
+    Source& source = *reinterpret_cast<Source*>(token);
+    Op* in = source.in;
+    const bool plain = source.kind == SourceKind::stream && edge_ && in != nullptr &&
+                       in->kind == OpKind::receive && in->multishot && source.out == nullptr &&
+                       ready == Ready::readable;
+    BufferBlock* block = plain ? pool_.acquire() : nullptr;
+    if (block == nullptr) [[unlikely]] {
+      note_event(source, ready);
+      if (Op* op = next_of(source)) return op;
+      continue;
+    }
+    auto& op = static_cast<ReceiveOp&>(*in);
+    const std::size_t capacity = pool_.block_size();
+    const std::int64_t count = calls_.receive(source.handle, block->bytes(), capacity);
+    op.result = static_cast<std::int32_t>(count);
+    const bool drained = static_cast<std::uint64_t>(count - 1) < capacity - 1;
+    if (drained && !any(source.ready, not_drained_bits)) [[likely]] {
+      op.block = block;
+      source.ready &= ~Ready::readable;
+      return in;
+    }
+    source.ready |= ready;
+    if (Op* finished = after_receive(source, op, block, count)) return finished;
+  }
+}
+
+Op* ReadinessBackend::next_leftover() {
   while (visits_left_ > 0) {
     --visits_left_;
     Source* source = ready_sources_.pop();
@@ -185,41 +306,67 @@ Op* ReadinessBackend::next() {
 Op* ReadinessBackend::next_of(Source& source) {
   switch (source.kind) {
     case SourceKind::stream:
-      return next_of_stream(source);
+      break;
     case SourceKind::listener:
       return next_of_listener(source);
     case SourceKind::watched:
       return next_of_watched(static_cast<WatchedSource&>(source));
     case SourceKind::wake:
-      break;
+      return nullptr;
   }
-  return nullptr;
+  return next_of_stream(source);
+}
+
+// What follows a receive into `block`: data, the end of the operation, more to do for this source,
+// or waiting.
+Op* ReadinessBackend::after_receive(Source& source, ReceiveOp& op, BufferBlock* block,
+                                    std::int64_t count) {
+  while (count == -EINTR) {
+    count = calls_.receive(source.handle, block->bytes(), pool_.block_size());
+  }
+  if (count > 0) {
+    op.block = block;
+    note_received(source, static_cast<std::size_t>(count), pool_.block_size());
+  } else if (block != nullptr) {
+    BufferPool::release(block);
+  }
+  if (count == -EAGAIN) {
+    source.ready &= ~Ready::readable;
+    return next_of_out(source);
+  }
+  op.result = static_cast<std::int32_t>(count);
+  if (count <= 0 || !op.multishot) unpark(op);
+  const bool more = source.in != nullptr && any(source.ready, Ready::readable);
+  const bool out_too = source.out != nullptr && any(source.ready, write_bits);
+  if (more || out_too) continue_later(source);
+  return &op;
 }
 
 Op* ReadinessBackend::next_of_stream(Source& source) {
-  Op* in = source.in;
-  if (in != nullptr && any(source.ready, read_bits)) {
-    const bool finished = in->kind == OpKind::receive
-                              ? receive(source, static_cast<ReceiveOp&>(*in))
-                              : receive_into(source, static_cast<ReceiveIntoOp&>(*in));
-    if (finished) {
-      const bool more = source.in != nullptr && any(source.ready, Ready::readable);
-      const bool out_too = source.out != nullptr && any(source.ready, write_bits);
-      if (more || out_too) continue_later(source);
-      return in;
-    }
+  if (source.in == nullptr || !any(source.ready, read_bits)) return next_of_out(source);
+  if (source.in->kind == OpKind::receive) {
+    auto& op = static_cast<ReceiveOp&>(*source.in);
+    BufferBlock* block = pool_.acquire();
+    const std::int64_t count =
+        block == nullptr ? -ENOMEM
+                         : calls_.receive(source.handle, block->bytes(), pool_.block_size());
+    return after_receive(source, op, block, count);
   }
+  auto& op = static_cast<ReceiveIntoOp&>(*source.in);
+  if (!receive_into(source, op)) return next_of_out(source);
+  if (source.out != nullptr && any(source.ready, write_bits)) continue_later(source);
+  return &op;
+}
+
+Op* ReadinessBackend::next_of_out(Source& source) {
   Op* out = source.out;
-  if (out != nullptr && any(source.ready, write_bits)) {
-    const bool finished = out->kind == OpKind::connect
-                              ? finish_connect(source, static_cast<ConnectOp&>(*out))
-                              : send(source, static_cast<SendOp&>(*out));
-    if (finished) {
-      if (source.out != nullptr) continue_later(source);
-      return out;
-    }
-  }
-  return nullptr;
+  if (out == nullptr || !any(source.ready, write_bits)) return nullptr;
+  const bool finished = out->kind == OpKind::connect
+                            ? finish_connect(source, static_cast<ConnectOp&>(*out))
+                            : send(source, static_cast<SendOp&>(*out));
+  if (!finished) return nullptr;
+  if (source.out != nullptr) continue_later(source);
+  return out;
 }
 
 Op* ReadinessBackend::next_of_listener(Source& source) {
@@ -266,29 +413,6 @@ void ReadinessBackend::note_received(Source& source, std::size_t count,
   if (!edge_ || (count < capacity && !any(source.ready, not_drained_bits))) {
     source.ready &= ~Ready::readable;
   }
-}
-
-bool ReadinessBackend::receive(Source& source, ReceiveOp& op) {
-  BufferBlock* block = pool_.acquire();
-  std::int64_t count = -ENOMEM;
-  if (block != nullptr) {
-    do {
-      count = calls_.receive(source.handle, block->bytes(), pool_.block_size());
-    } while (count == -EINTR);
-    if (count <= 0) BufferPool::release(block);
-  }
-  if (count == -EAGAIN) {
-    source.ready &= ~Ready::readable;
-    return false;
-  }
-  op.result = static_cast<std::int32_t>(count);
-  if (count > 0) {
-    op.block = block;
-    note_received(source, static_cast<std::size_t>(count), pool_.block_size());
-    if (op.multishot) return true;
-  }
-  unpark(op);
-  return true;
 }
 
 bool ReadinessBackend::receive_into(Source& source, ReceiveIntoOp& op) {
@@ -359,11 +483,7 @@ std::int64_t ReadinessBackend::try_send(Source& source,
                                         std::span<const std::byte> bytes) noexcept {
   if (source.out != nullptr) return -EAGAIN;
   const std::size_t size = bytes.size() < transfer_size_max ? bytes.size() : transfer_size_max;
-  std::int64_t count = 0;
-  do {
-    count = calls_.send(source.handle, bytes.data(), size);
-  } while (count == -EINTR);
-  return count;
+  return calls_.send(source.handle, bytes.data(), size);
 }
 
 // ---- Start and cancel ------------------------------------------------------------------------
@@ -386,7 +506,10 @@ Started ReadinessBackend::start(Op& op) {
   Source& source = *op.source;
   send_op.done = 0;
   if (source.out == nullptr) {
-    const std::int64_t count = try_send(source, {send_op.bytes, send_op.size});
+    std::int64_t count = 0;
+    do {
+      count = try_send(source, {send_op.bytes, send_op.size});
+    } while (count == -EINTR);
     if (count < 0 && count != -EAGAIN) {
       finish(op, static_cast<std::int32_t>(count));
       return Started::done;
@@ -398,7 +521,13 @@ Started ReadinessBackend::start(Op& op) {
     }
     if (count == -EAGAIN) source.ready &= ~Ready::writable;
   }
-  return park_out(op);
+  const Started started = park_out(op);
+  // Only EAGAIN promises an edge; one call takes 2 GiB at most, and a table of calls may take less.
+  if (edge_ && started == Started::in_flight && send_op.done > 0) {
+    source.ready |= Ready::writable;
+    enqueue(source);
+  }
+  return started;
 }
 
 Started ReadinessBackend::start_connect(ConnectOp& op) {
@@ -600,6 +729,8 @@ int ReadinessBackend::watch_wake(native_handle event) {
 int ReadinessBackend::after_fork() { return poller_.after_fork(); }
 
 std::vector<std::string> ReadinessBackend::fallbacks() const { return {}; }
+
+}  // namespace
 
 std::unique_ptr<Backend> make_readiness_backend(std::unique_ptr<PollDriver> driver, Calls& calls,
                                                 BufferPool& pool) {

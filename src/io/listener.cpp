@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 
 #include <cerrno>
+#include <memory>
 
 #include "io/stream_record.hpp"
 #include "sys/address.hpp"
@@ -20,11 +21,21 @@ struct ListenerTimer : TimerWork {
   ListenerRecord* listener = nullptr;
 };
 
+/** Shared with the calls that are running: user code may stop, restart, close or nest meanwhile. */
+using SharedCallback = std::shared_ptr<TcpListener::AcceptCallback>;
+
+/** An end that is told from the loop's queue: a refused start, or a close. */
+struct AcceptNotice : Work {
+  ListenerRecord* listener = nullptr;
+  SharedCallback callback;
+  int error = 0;
+};
+
 }  // namespace
 
 struct ListenerRecord : HandleRecord, AcceptOp {
   Source socket;
-  TcpListener::AcceptCallback on_accept;
+  SharedCallback on_accept;
   ListenerTimer retry;
   std::int64_t retry_delay_ns = 0;
   bool wanted = false;   ///< accept_start() or accept(), not yet ended
@@ -92,27 +103,57 @@ int start_accepting(ListenerRecord& listener) {
   return 0;
 }
 
+/** Keeps record and callback while the callback runs. */
 struct AcceptCall {
   ListenerRecord& listener;
   LoopCore& core;
-  TcpListener::AcceptCallback callback;
+  SharedCallback callback;
 
   explicit AcceptCall(ListenerRecord& record) noexcept
-      : listener(record), core(*record.core), callback(std::move(record.on_accept)) {
+      : listener(record), core(*record.core), callback(record.on_accept) {
     ++listener.works_queued;
   }
   AcceptCall(const AcceptCall&) = delete;
   AcceptCall& operator=(const AcceptCall&) = delete;
-  ~AcceptCall() {
-    if (listener.wanted && !listener.on_accept) listener.on_accept = std::move(callback);
-    core.work_taken(listener);
+  ~AcceptCall() { core.work_taken(listener); }
+
+  void operator()(Result<TcpStream> result) {
+    if (!listener.wanted) listener.on_accept.reset();
+    if (callback != nullptr && *callback) (*callback)(std::move(result));
   }
 };
 
+Failure accept_failure(const ListenerRecord& listener, int error) {
+  const Subject subject =
+      listener.opened() ? Subject::descriptor(listener.socket.handle) : Subject();
+  return Failure(make_error(error, "accept", subject));
+}
+
 void give_error(ListenerRecord& listener, int error) {
   AcceptCall call(listener);
-  if (!call.callback) return;
-  call.callback(Failure(make_error(error, "accept", Subject::descriptor(listener.socket.handle))));
+  call(accept_failure(listener, error));
+}
+
+void run_notice(Work* work) {
+  const std::unique_ptr<AcceptNotice> notice(static_cast<AcceptNotice*>(work));
+  ListenerRecord& listener = *notice->listener;
+  struct Taken {
+    ListenerRecord& listener;
+    LoopCore& core;
+    ~Taken() { core.work_taken(listener); }
+  } const taken{listener, *listener.core};
+  if (listener.released || listener.core->discarding() || !*notice->callback) return;
+  (*notice->callback)(accept_failure(listener, notice->error));
+}
+
+void queue_error(ListenerRecord& listener, int error) {
+  auto notice = std::make_unique<AcceptNotice>();
+  notice->run = run_notice;
+  notice->listener = &listener;
+  notice->callback = listener.on_accept;
+  notice->error = error;
+  ++listener.works_queued;
+  listener.core->queue_finished(*notice.release());
 }
 
 void handle_accept_error(ListenerRecord& listener, int error) {
@@ -134,18 +175,6 @@ void handle_accept_error(ListenerRecord& listener, int error) {
 void run_accept(Work* work) {
   auto& listener = static_cast<ListenerRecord&>(*static_cast<AcceptOp*>(work));
   LoopCore& core = *listener.core;
-  if (listener.op_queued) {
-    listener.op_queued = false;
-    struct Taken {
-      ListenerRecord& listener;
-      LoopCore& core;
-      ~Taken() { core.work_taken(listener); }
-    } const taken{listener, core};
-    if (!listener.released && !core.discarding()) {
-      handle_accept_error(listener, -listener.result);
-    }
-    return;
-  }
   if (listener.result < 0) {
     handle_accept_error(listener, -listener.result);
     return;
@@ -157,7 +186,7 @@ void run_accept(Work* work) {
   }
   TcpStream stream(make_stream(core, listener.result));
   AcceptCall call(listener);
-  call.callback(std::move(stream));
+  call(std::move(stream));
 }
 
 void retry(ListenerRecord& listener) {
@@ -190,7 +219,7 @@ void begin_accepting(ListenerRecord& listener, bool multishot,
   if (core.dead()) return;
   listener.stop_accepting();
   listener.location = location;
-  listener.on_accept = std::move(callback);
+  listener.on_accept = std::make_shared<TcpListener::AcceptCallback>(std::move(callback));
   listener.multishot = multishot;
   listener.wanted = true;
   core.set_active(listener, true);
@@ -205,11 +234,14 @@ void begin_accepting(ListenerRecord& listener, bool multishot,
   }
   if (error == 0) return;
   // Told from the loop, never from inside this call.
-  listener.result = -error;
-  if (listener.op_queued) return;
-  listener.op_queued = true;
-  ++listener.works_queued;
-  core.queue_finished(listener.accept_op());
+  queue_error(listener, error);
+  if (is_starvation(error)) {
+    listener.starved = true;
+    core.start_timer(listener.retry, listener.retry_delay_ns);
+    return;
+  }
+  listener.stop_accepting();
+  listener.on_accept.reset();
 }
 
 }  // namespace
@@ -345,7 +377,9 @@ bool TcpListener::closed() const noexcept {
 
 void TcpListener::close() noexcept {
   detail::ListenerRecord& listener = detail::record_of(*this);
+  const bool told = listener.wanted && !listener.core->dead();
   listener.close();
+  if (told) detail::queue_error(listener, ECANCELED);
   listener.on_accept.reset();
 }
 

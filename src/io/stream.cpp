@@ -10,77 +10,166 @@
 
 namespace evix {
 namespace detail {
+
+/**
+ * A receive callback that is running, in its place in the record: moving it out and back would
+ * cost a tenth of an echo. User code may stop, restart, close or destroy the stream meanwhile; a
+ * callback that has to go then goes when its call has returned.
+ */
+struct ReceiveFrame {
+  StreamRecord& stream;
+  ReceiveFrame* outer;
+  /**
+   * Set: the callback is to go, and this one (or an empty one) to come. Owned, on the heap: it is
+   * rare, and a frame is made for every buffer.
+   */
+  TcpStream::ReceiveCallback* replacement = nullptr;
+
+  explicit ReceiveFrame(StreamRecord& record) noexcept
+      : stream(record), outer(record.core->receive_frame) {
+    stream.core->receive_frame = this;
+    ++stream.works_queued;
+  }
+  ReceiveFrame(const ReceiveFrame&) = delete;
+  ReceiveFrame& operator=(const ReceiveFrame&) = delete;
+  [[gnu::always_inline]] inline ~ReceiveFrame() {
+    LoopCore& core = *stream.core;
+    core.receive_frame = outer;
+    if (!stream.receiving() || replacement != nullptr) [[unlikely]] settle();
+    core.work_taken(stream);
+  }
+
+ private:
+  [[gnu::noinline]] void settle() noexcept {
+    if (replacement != nullptr) {
+      stream.on_receive = std::move(*replacement);
+      delete replacement;
+    } else if (!stream.op_queued) {
+      stream.on_receive.reset();
+    }
+  }
+};
+
 namespace {
 
 void run_receive(Work* work);
 
-// Keeps a record alive while its callback runs, and puts the callback back when it is still
-// wanted: user code may stop, restart, close or destroy the stream meanwhile.
-struct ReceiveCall {
-  StreamRecord& stream;
-  LoopCore& core;
-  TcpStream::ReceiveCallback callback;
-
-  explicit ReceiveCall(StreamRecord& record) noexcept
-      : stream(record), core(*record.core), callback(std::move(record.on_receive)) {
-    ++stream.works_queued;
+// The outermost call of this stream's callback that is running; null: none.
+ReceiveFrame* frame_of(const StreamRecord& stream) noexcept {
+  ReceiveFrame* found = nullptr;
+  for (ReceiveFrame* frame = stream.core->receive_frame; frame != nullptr; frame = frame->outer) {
+    if (&frame->stream == &stream) found = frame;
   }
-  ReceiveCall(const ReceiveCall&) = delete;
-  ReceiveCall& operator=(const ReceiveCall&) = delete;
-  ~ReceiveCall() {
-    if (stream.receiving() && !stream.on_receive) stream.on_receive = std::move(callback);
-    core.work_taken(stream);
-  }
-};
-
-Buffer take_buffer(StreamRecord& stream) noexcept {
-  BufferBlock* block = std::exchange(stream.block, nullptr);
-  if (block == nullptr) return {};
-  return {block, block->bytes(), static_cast<std::size_t>(stream.result)};
+  return found;
 }
 
-void drain(StreamRecord& stream, const Buffer& buffer) {
+void set_receive_callback(StreamRecord& stream, TcpStream::ReceiveCallback&& callback) noexcept {
+  if (ReceiveFrame* frame = frame_of(stream)) {
+    delete std::exchange(frame->replacement,
+                         new TcpStream::ReceiveCallback(std::move(callback)));
+  } else {
+    stream.on_receive = std::move(callback);
+  }
+}
+
+Result<Buffer> take_result(StreamRecord& stream) noexcept {
+  BufferBlock* block = std::exchange(stream.block, nullptr);
+  if (block != nullptr) [[likely]] {
+    return Result<Buffer>(std::in_place, block, block->bytes(),
+                          static_cast<std::size_t>(stream.result));
+  }
+  if (stream.result >= 0) return Result<Buffer>(std::in_place);
+  return Failure(
+      make_error(-stream.result, "receive", Subject::descriptor(stream.socket.handle)));
+}
+
+// Inside a nested run the stream may have been given another callback while the first one is still
+// running further out: that one waits in the outer frame and runs from the stack.
+void call_nested(StreamRecord& stream, ReceiveFrame& outermost) {
+  struct Restore {
+    StreamRecord& stream;
+    ReceiveFrame& outermost;
+    TcpStream::ReceiveCallback callback;
+    ~Restore() {
+      if (stream.receiving() && !*outermost.replacement) {
+        *outermost.replacement = std::move(callback);
+      }
+    }
+  } running{stream, outermost, std::move(*outermost.replacement)};
+  Result<Buffer> result = take_result(stream);
+  if (running.callback) running.callback(std::move(result));
+}
+
+void call_receive(StreamRecord& stream) {
+  ReceiveFrame* outermost = stream.core->receive_frame;
+  if (outermost != nullptr) [[unlikely]] {
+    outermost = frame_of(stream);
+    if (outermost != nullptr && outermost->replacement != nullptr) {
+      call_nested(stream, *outermost);
+      return;
+    }
+  }
+  const ReceiveFrame frame(stream);
+  if (stream.on_receive) [[likely]] {
+    stream.on_receive(take_result(stream));
+  } else {
+    (void)take_result(stream);
+  }
+}
+
+void drain(StreamRecord& stream) {
   StreamExtras& extras = *stream.extras;
-  const bool more = stream.receiving() && buffer.size() < extras.drain_left_bytes;
-  extras.drain_left_bytes -= std::min(extras.drain_left_bytes, buffer.size());
+  const Result<Buffer> dropped = take_result(stream);
+  const std::size_t size = dropped ? dropped->size() : 0;
+  const bool more = stream.receiving() && size < extras.drain_left_bytes;
+  extras.drain_left_bytes -= std::min(extras.drain_left_bytes, size);
   if (!more) close_stream(stream, CloseMode::told);
+}
+
+// The operation was cancelled with the stream: its end comes from the loop's queue.
+void run_queued_receive(StreamRecord& stream) {
+  LoopCore& core = *stream.core;
+  struct Taken {
+    StreamRecord& stream;
+    LoopCore& core;
+    ~Taken() { core.work_taken(stream); }
+  } const taken{stream, core};
+  stream.op_queued = false;
+  if (stream.released || core.discarding()) {
+    set_receive_callback(stream, {});
+  } else {
+    call_receive(stream);
+  }
+}
+
+void restart_receive_timer(StreamRecord& stream) noexcept {
+  const auto& timer = stream.extras->receive_timer;
+  if (timer == nullptr) return;
+  if (stream.receiving()) {
+    stream.core->start_timer(*timer, timer->timeout_ns);
+  } else {
+    stream.core->stop_timer(*timer);
+  }
+}
+
+// Whatever is not a plain buffer for a plain stream.
+void run_other_receive(StreamRecord& stream) {
+  if (stream.op_queued) return run_queued_receive(stream);
+  if (stream.draining) return drain(stream);
+  if (stream.extras != nullptr) restart_receive_timer(stream);
+  if (!stream.receiving()) update_active(stream);
+  call_receive(stream);
 }
 
 void run_receive(Work* work) {
   auto& stream = static_cast<StreamRecord&>(*static_cast<ReceiveOp*>(work));
-  Buffer buffer = take_buffer(stream);
-  const int result = stream.result;
-  if (stream.op_queued) {
-    stream.op_queued = false;
-    const bool unwanted = stream.released || stream.core->discarding();
-    if (unwanted) stream.on_receive.reset();
-    ReceiveCall call(stream);
-    stream.core->work_taken(stream);
-    if (!unwanted && call.callback) {
-      call.callback(Failure(make_error(-result, "receive")));
-    }
-    return;
-  }
-  if (stream.draining) {
-    drain(stream, buffer);
-    return;
-  }
-  if (stream.extras != nullptr && stream.extras->receive_timer != nullptr) {
-    const auto& timer = stream.extras->receive_timer;
-    if (stream.receiving()) {
-      stream.core->start_timer(*timer, timer->timeout_ns);
-    } else {
-      stop_stream_timer(stream, timer);
-    }
-  }
-  if (!stream.receiving()) update_active(stream);
-  ReceiveCall call(stream);
-  if (result >= 0) {
-    call.callback(std::move(buffer));
-  } else {
-    call.callback(Failure(
-        make_error(-result, "receive", Subject::descriptor(stream.socket.handle))));
-  }
+  const bool plain = stream.receiving() && stream.extras == nullptr &&
+                     stream.core->receive_frame == nullptr && stream.block != nullptr;
+  if (!plain) [[unlikely]] return run_other_receive(stream);
+  const ReceiveFrame frame(stream);
+  BufferBlock* block = std::exchange(stream.block, nullptr);
+  stream.on_receive(Result<Buffer>(std::in_place, block, block->bytes(),
+                                   static_cast<std::size_t>(stream.result)));
 }
 
 void run_receive_into(Work* work) {
@@ -152,7 +241,7 @@ ReceiveIntoRequest::ReceiveIntoRequest() noexcept { run = run_receive_into; }
 
 void StreamRecord::shut() noexcept {
   close_stream(*this, CloseMode::silent);
-  on_receive.reset();
+  set_receive_callback(*this, {});
 }
 
 void StreamRecord::describe(HandleInfo& info) const {
@@ -177,13 +266,6 @@ StreamExtras& extras_of(StreamRecord& stream) {
     stream.extras->mark_work.stream = &stream;
   }
   return *stream.extras;
-}
-
-StreamRecord& stream_of(const TcpStream& stream) noexcept {
-  check(stream.record() != nullptr, "an empty stream was used");
-  auto& record = static_cast<StreamRecord&>(*stream.record());
-  record.core->check_usable("a stream was used by a thread that does not run its loop");
-  return record;
 }
 
 StreamRecord* make_stream(LoopCore& core, native_handle handle) {
@@ -385,7 +467,7 @@ void start_receive(StreamRecord& stream, bool multishot, TcpStream::ReceiveCallb
     refuse_receive(stream, std::move(callback), -stream.result);
     return;
   }
-  stream.on_receive = std::move(callback);
+  detail::set_receive_callback(stream, std::move(callback));
   if (stream.extras != nullptr && stream.extras->receive_timer != nullptr) {
     stream.core->start_timer(*stream.extras->receive_timer,
                              stream.extras->receive_timer->timeout_ns);
@@ -412,7 +494,7 @@ void TcpStream::receive_stop() noexcept {
   if (stream.extras != nullptr) {
     detail::stop_stream_timer(stream, stream.extras->receive_timer);
   }
-  stream.on_receive.reset();
+  detail::set_receive_callback(stream, {});
   detail::update_active(stream);
 }
 

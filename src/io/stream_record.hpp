@@ -72,6 +72,7 @@ struct StreamExtras {
   bool full_due = false;         ///< to be told
   bool drained_due = false;
   bool marks_queued = false;
+  bool mark_running = false;     ///< on_mark is out, and comes back unless it was replaced
   WaterMarks marks;
   TcpStream::WaterMarkCallback on_mark;
   MarkWork mark_work;
@@ -85,6 +86,7 @@ struct StreamExtras {
 
   std::unique_ptr<StreamTimer> receive_timer;
   std::unique_ptr<StreamTimer> send_timer;
+  std::size_t send_timer_done = 0;  ///< of the first send, when the timer was started
   std::unique_ptr<StreamTimer> connect_timer;
   std::unique_ptr<StreamTimer> close_timer;
 };
@@ -116,7 +118,12 @@ inline SendPool& send_pool(LoopCore& core) {
   return static_cast<SendPool&>(*core.io);
 }
 StreamExtras& extras_of(StreamRecord& stream);
-StreamRecord& stream_of(const TcpStream& stream) noexcept;
+inline StreamRecord& stream_of(const TcpStream& stream) noexcept {
+  check(stream.record() != nullptr, "an empty stream was used");
+  auto& record = static_cast<StreamRecord&>(*stream.record());
+  record.core->check_usable("a stream was used by a thread that does not run its loop");
+  return record;
+}
 /** A connected descriptor becomes a stream, which owns it. */
 StreamRecord* make_stream(LoopCore& core, native_handle handle);
 void update_active(StreamRecord& stream) noexcept;

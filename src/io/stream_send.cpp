@@ -14,6 +14,7 @@ constexpr std::size_t copy_capacity = 16 * 1024;
 
 void run_send(Work* work);
 void run_marks(Work* work);
+void queue_request(SendRequest& request, int result) noexcept;
 
 std::size_t queued_bytes(const StreamRecord& stream) noexcept {
   if (stream.extras == nullptr) return 0;
@@ -24,7 +25,7 @@ std::size_t queued_bytes(const StreamRecord& stream) noexcept {
 
 void queue_marks(StreamRecord& stream) noexcept {
   StreamExtras& extras = *stream.extras;
-  if (extras.marks_queued || !extras.on_mark) return;
+  if (extras.marks_queued || (!extras.on_mark && !extras.mark_running)) return;
   extras.marks_queued = true;
   extras.mark_work.run = run_marks;
   extras.mark_work.next = nullptr;
@@ -62,17 +63,35 @@ struct Taken {
   ~Taken() { core.work_taken(stream); }
 };
 
+// The callback may replace itself, or destroy the handle: it is moved out while it runs.
+void tell_mark(StreamRecord& stream, WaterMark mark) {
+  StreamExtras& extras = *stream.extras;
+  struct Putting {
+    StreamRecord& stream;
+    TcpStream::WaterMarkCallback callback;
+    ~Putting() {
+      StreamExtras& after = *stream.extras;
+      if (!stream.released && after.mark_running) after.on_mark = std::move(callback);
+      after.mark_running = false;
+      if (after.full_due || after.drained_due) queue_marks(stream);  // from a nested run
+    }
+  } running{stream, std::move(extras.on_mark)};
+  extras.mark_running = true;
+  running.callback(mark);
+}
+
 void run_marks(Work* work) {
   StreamRecord& stream = *static_cast<MarkWork*>(work)->stream;
   StreamExtras* extras = stream.extras.get();
   const Taken taken{stream, *stream.core};
   extras->marks_queued = false;
+  if (extras->mark_running) return;
   const bool unwanted = stream.released || stream.core->discarding();
   const bool full = std::exchange(extras->full_due, false);
-  if (full && !unwanted && extras->on_mark) extras->on_mark(WaterMark::full);
+  if (full && !unwanted && extras->on_mark) tell_mark(stream, WaterMark::full);
   if (stream.released || stream.core->dead()) return;
   const bool drained = std::exchange(extras->drained_due, false);
-  if (drained && extras->on_mark) extras->on_mark(WaterMark::drained);
+  if (drained && extras->on_mark) tell_mark(stream, WaterMark::drained);
 }
 
 // The callback of a finished send. The request dies here.
@@ -100,20 +119,39 @@ void run_send(Work* work) {
     finish_request(request, stream.released || stream.core->discarding());
     return;
   }
+  // Callbacks of sends that were done at once are due first, and so are the ones that follow.
+  const bool others_due = stream.works_queued != 0;
   ++stream.works_queued;
   const Taken taken{stream, *stream.core};
   const int result = request.result;
   note_sent(stream, request.size);
+  if (others_due) queue_request(request, result);
   if (result < 0) {
     stream.extras->send_error = -result;
     fail_sends(stream, -result, false);
   }
   after_send(stream);
-  finish_request(request, false);
+  if (!others_due) finish_request(request, false);
 }
 
+std::size_t bytes_of_first_send(const StreamRecord& stream) noexcept {
+  return stream.socket.out == nullptr ? 0 : static_cast<SendOp*>(stream.socket.out)->done;
+}
+
+void restart_send_timer(StreamRecord& stream) noexcept {
+  StreamExtras& extras = *stream.extras;
+  extras.send_timer_done = bytes_of_first_send(stream);
+  stream.core->start_timer(*extras.send_timer, extras.send_timer->timeout_ns);
+}
+
+// The backend moves bytes of a large send without telling; so whether there was progress is found
+// out here, and a stream that stands still fails between one and two timeouts after its last byte.
 void run_send_timeout(Work* work) {
   StreamRecord& stream = *static_cast<StreamTimer*>(static_cast<TimerWork*>(work))->stream;
+  if (bytes_of_first_send(stream) != stream.extras->send_timer_done) {
+    restart_send_timer(stream);
+    return;
+  }
   stream.extras->send_error = ETIMEDOUT;
   fail_sends(stream, ETIMEDOUT, false);
   after_send(stream);
@@ -126,8 +164,12 @@ void queue_request(SendRequest& request, int result) noexcept {
   request.stream->core->queue_finished(request);
 }
 
-// Why no send can start now; 0 when it can.
-int send_refusal(StreamRecord& stream) noexcept {
+// Connected, and nothing was ever queued or configured: what most connections are.
+inline bool plainly_sendable(const StreamRecord& stream) noexcept {
+  return stream.connected && stream.extras == nullptr && !stream.core->forked();
+}
+
+int special_refusal(const StreamRecord& stream) noexcept {
   if (stream.closed || stream.core->dead()) return static_cast<int>(Errc::closed);
   if (stream.core->forked()) return static_cast<int>(Errc::forked);
   if (!stream.connected) return static_cast<int>(Errc::not_connected);
@@ -136,6 +178,29 @@ int send_refusal(StreamRecord& stream) noexcept {
   if (extras->send_error != 0) return extras->send_error;
   if (extras->shutdown_wanted || extras->shutdown_done) return EPIPE;
   return 0;
+}
+
+// Why no send can start now; 0 when it can.
+inline int send_refusal(const StreamRecord& stream) noexcept {
+  return plainly_sendable(stream) ? 0 : special_refusal(stream);
+}
+
+// Out of line, and straight into the caller's result: the sending functions then need no stack.
+template <class T>
+[[gnu::noinline]] Result<T> refuse_send(StreamRecord& stream, int error) {
+  return failure(error, "send", Subject::descriptor(stream.socket.handle));
+}
+
+// A send that the kernel did not take. EAGAIN counts as nothing taken; with any other error the
+// stream takes no more.
+template <class T>
+[[gnu::noinline]] Result<T> latch_send_error(StreamRecord& stream, int error) {
+  extras_of(stream).send_error = error;
+  return refuse_send<T>(stream, error);
+}
+
+inline std::int64_t send_now(StreamRecord& stream, std::span<const std::byte> bytes) noexcept {
+  return stream.core->backend().try_send(stream.socket, bytes);
 }
 
 // Whether `size` more bytes pass the caps. An empty queue takes anything, once.
@@ -155,7 +220,7 @@ void note_in_flight(StreamRecord& stream, SendRequest& request) {
   StreamExtras& extras = extras_of(stream);
   note_queued(stream, request.size);
   if (extras.send_timer != nullptr && !extras.send_timer->armed()) {
-    stream.core->start_timer(*extras.send_timer, extras.send_timer->timeout_ns);
+    restart_send_timer(stream);
   }
   stream.core->set_active(stream, true);
 }
@@ -223,7 +288,7 @@ void after_send(StreamRecord& stream) noexcept {
     if (empty) {
       stream.core->stop_timer(*extras.send_timer);
     } else {
-      stream.core->start_timer(*extras.send_timer, extras.send_timer->timeout_ns);
+      restart_send_timer(stream);
     }
   }
   if (empty && extras.shutdown_wanted && !extras.shutdown_done && stream.opened()) {
@@ -266,25 +331,20 @@ void TcpStream::send(Buffer buffer, DoneCallback callback, std::source_location 
   detail::start_request(stream, request, location);
 }
 
-Result<void> TcpStream::send_copy(std::span<const std::byte> bytes) {
-  StreamRecord& stream = detail::stream_of(*this);
-  int error = detail::send_refusal(stream);
-  std::size_t taken = 0;
-  if (error == 0 && stream.socket.out == nullptr) {
-    const std::int64_t count = stream.core->backend().try_send(stream.socket, bytes);
-    if (count == static_cast<std::int64_t>(bytes.size())) return {};
-    if (count >= 0) {
-      taken = static_cast<std::size_t>(count);
-    } else if (count != -EAGAIN) {
-      error = static_cast<int>(-count);
-      detail::extras_of(stream).send_error = error;
-    }
+namespace {
+
+// What send_copy() does when the kernel did not take all at once; `count` is what it said.
+[[gnu::noinline]] Result<void> queue_copy(StreamRecord& stream, std::span<const std::byte> bytes,
+                                          std::int64_t count) {
+  while (count == -EINTR) count = detail::send_now(stream, bytes);
+  if (count < 0 && count != -EAGAIN) {
+    return detail::latch_send_error<void>(stream, static_cast<int>(-count));
   }
-  if (error == 0) error = detail::cap_refusal(stream, bytes.size() - taken);
-  if (error != 0) {
-    return detail::failure(error, "send", Subject::descriptor(stream.socket.handle));
+  const auto rest = bytes.subspan(count > 0 ? static_cast<std::size_t>(count) : 0);
+  if (rest.empty()) return {};
+  if (const int error = detail::cap_refusal(stream, rest.size()); error != 0) {
+    return detail::refuse_send<void>(stream, error);
   }
-  const auto rest = bytes.subspan(taken);
   if (detail::append_copy(stream, rest)) return {};
   detail::SendRequest& request = detail::make_request(stream);
   request.copied.reserve(std::max(detail::copy_capacity, rest.size()));
@@ -295,17 +355,39 @@ Result<void> TcpStream::send_copy(std::span<const std::byte> bytes) {
   return {};
 }
 
+}  // namespace
+
+Result<void> TcpStream::send_copy(std::span<const std::byte> bytes) {
+  StreamRecord& stream = detail::stream_of(*this);
+  if (const int error = detail::send_refusal(stream); error != 0) [[unlikely]] {
+    return detail::refuse_send<void>(stream, error);
+  }
+  const std::int64_t count = detail::send_now(stream, bytes);
+  if (count == static_cast<std::int64_t>(bytes.size())) [[likely]] return {};
+  return queue_copy(stream, bytes, count);
+}
+
+namespace {
+
+[[gnu::noinline]] Result<std::size_t> try_send_again(StreamRecord& stream,
+                                                     std::span<const std::byte> bytes,
+                                                     std::int64_t count) {
+  while (count == -EINTR) count = detail::send_now(stream, bytes);
+  if (count >= 0) return static_cast<std::size_t>(count);
+  if (count == -EAGAIN) return std::size_t{0};
+  return detail::latch_send_error<std::size_t>(stream, static_cast<int>(-count));
+}
+
+}  // namespace
+
 Result<std::size_t> TcpStream::try_send(std::span<const std::byte> bytes) {
   StreamRecord& stream = detail::stream_of(*this);
-  int error = detail::send_refusal(stream);
-  if (error == 0) {
-    const std::int64_t count = stream.core->backend().try_send(stream.socket, bytes);
-    if (count >= 0) return static_cast<std::size_t>(count);
-    if (count == -EAGAIN) return std::size_t{0};
-    error = static_cast<int>(-count);
-    detail::extras_of(stream).send_error = error;
+  if (const int error = detail::send_refusal(stream); error != 0) [[unlikely]] {
+    return detail::refuse_send<std::size_t>(stream, error);
   }
-  return detail::failure(error, "send", Subject::descriptor(stream.socket.handle));
+  const std::int64_t count = detail::send_now(stream, bytes);
+  if (count < 0) [[unlikely]] return try_send_again(stream, bytes, count);
+  return static_cast<std::size_t>(count);
 }
 
 void TcpStream::shutdown_send(DoneCallback callback, std::source_location location) {
@@ -330,6 +412,7 @@ void TcpStream::set_water_marks(const WaterMarks& marks, WaterMarkCallback callb
   if (stream.core->dead()) return;
   detail::StreamExtras& extras = detail::extras_of(stream);
   extras.marks = marks;
+  extras.mark_running = false;
   extras.on_mark = std::move(callback);
   // A queue that stands above the new mark already is told about; it would go unnoticed else.
   const bool above = detail::queued_bytes(stream) >= marks.high_bytes;
@@ -354,6 +437,7 @@ void TcpStream::set_send_timeout(Duration timeout) {
   detail::start_stream_timer(stream, timer, detail::run_send_timeout, timeout.count());
   const bool sending = stream.socket.out != nullptr && stream.connected;
   if (!sending) detail::stop_stream_timer(stream, timer);
+  if (sending) detail::restart_send_timer(stream);
 }
 
 }  // namespace evix

@@ -33,7 +33,9 @@ LoopCore::LoopCore(const LoopOptions& options)
     : options_(options),
       calls_(options.system_calls != nullptr ? options.system_calls : &Calls::kernel()),
       pool_(BufferPool::make(options.buffer_size < 1 ? 1 : options.buffer_size)),
-      fork_generation_(fork_generation()) {}
+      fork_generation_(fork_generation()) {
+  count_forks();
+}
 
 LoopCore::~LoopCore() {
   if (mailbox_ != nullptr) mailbox_->release();

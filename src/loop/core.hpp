@@ -26,6 +26,8 @@
  */
 namespace evix::detail {
 
+struct ReceiveFrame;
+
 /** A loop over a driver that the caller brings; the report says "custom". */
 Result<Loop> make_loop(const LoopOptions& options, std::unique_ptr<PollDriver> driver);
 
@@ -170,6 +172,8 @@ class LoopCore {
     virtual ~Extension() = default;
   };
   std::unique_ptr<Extension> io;
+  /** The receive callbacks that are running now, innermost first; of src/io. */
+  ReceiveFrame* receive_frame = nullptr;
 
  private:
   struct Counters {

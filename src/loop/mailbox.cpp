@@ -33,6 +33,7 @@ Work* Mailbox::take() noexcept {
 }
 
 void Mailbox::write_event() noexcept {
+  if (parents()) return;
   // close() waits for the writers, so the descriptor cannot be closed and reused in between.
   writers_.fetch_add(1, std::memory_order_seq_cst);
   const native_handle event = event_.load(std::memory_order_seq_cst);
@@ -66,7 +67,8 @@ int Mailbox::after_fork() noexcept {
 Work* Mailbox::close() noexcept {
   Work* left = reverse(head_.exchange(closed_mark(), std::memory_order_acq_rel));
   const native_handle event = event_.exchange(no_handle, std::memory_order_seq_cst);
-  while (writers_.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
+  // Writers that a child counts are threads of the parent; here they will never be done.
+  while (!parents() && writers_.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
   if (event != no_handle) calls_->close(event);
   calls_ = nullptr;
   return left;

@@ -54,8 +54,7 @@ class Mailbox {
   }
   /** From the signal handler: pending bits are the truth, the event is a hint. */
   void note_signal(int signal) noexcept {
-    // A child that has not called after_fork() shares the parent's event: hands off (trap T037).
-    if (fork_generation_.load(std::memory_order_relaxed) != fork_generation()) return;
+    if (parents()) return;
     signals_.fetch_or(std::uint64_t{1} << (signal - 1), std::memory_order_seq_cst);
     wake_if_asleep();
   }
@@ -101,6 +100,10 @@ class Mailbox {
  private:
   ~Mailbox() = default;
 
+  /** In a child before after_fork(): the event is the parent's, hands off (trap T037). */
+  bool parents() const noexcept {
+    return fork_generation_.load(std::memory_order_relaxed) != fork_generation();
+  }
   static Work* closed_mark() noexcept;
   static Work* reverse(Work* newest_first) noexcept;
   void wake_if_asleep() noexcept {

@@ -8,6 +8,7 @@
 #include "sys/calls.hpp"
 #include "sys/descriptor.hpp"
 #include "sys/fd.hpp"
+#include "sys/process.hpp"
 
 /** @file
  * The driver for epoll(7). The kernel keeps the set; nothing is kept per descriptor here.
@@ -55,6 +56,7 @@ class EpollDriver final : public PollDriver {
     return control(EPOLL_CTL_MOD, handle, key, interest, trigger);
   }
   int remove(native_handle handle, std::uint64_t) override {
+    if (parents()) return 0;
     return calls_.epoll_control(epoll_.get(), EPOLL_CTL_DEL, handle, nullptr);
   }
   /** The kernel forgets a description when its last descriptor is closed. */
@@ -62,6 +64,7 @@ class EpollDriver final : public PollDriver {
 
   /** Adding what is there is refused and changes nothing, unlike modifying, which would re-arm. */
   int verify(native_handle handle, std::uint64_t key) override {
+    if (parents()) return 0;
     const int result = add(handle, key, Ready::readable, Trigger::one_shot);
     if (result == -EEXIST) return 0;
     if (result == 0) remove(handle, key);
@@ -82,12 +85,20 @@ class EpollDriver final : public PollDriver {
     const int made = calls_.epoll_create();
     if (made < 0) return made;
     epoll_ = Fd(calls_, made);
+    generation_ = fork_generation();
     return 0;
   }
 
  private:
+  /**
+   * In a child before rebuild(): the set is the parent's, which would lose what is removed here
+   * (trap T032). rebuild() registers anew whatever is still wanted.
+   */
+  bool parents() const noexcept { return generation_ != fork_generation(); }
+
   int control(int operation, native_handle handle, std::uint64_t key, Ready interest,
               Trigger trigger) noexcept {
+    if (parents()) return 0;
     epoll_event event{};
     event.events = to_epoll(interest, trigger);
     event.data.u64 = key;
@@ -122,6 +133,7 @@ class EpollDriver final : public PollDriver {
 
   Calls& calls_;
   Fd epoll_;
+  std::uint32_t generation_ = fork_generation();
   bool nanoseconds_ = true;
   std::vector<epoll_event> buffer_;
 };

@@ -297,6 +297,11 @@ PollEvent PollerState::take_special(const DriverEvent& given) {
   return event;
 }
 
+PollerState::TokenReady PollerState::take_special_ready(const DriverEvent& given) {
+  const PollEvent event = take_special(given);
+  return {event.token, event.ready};
+}
+
 // Waiting
 
 /** Level-triggered events come again by themselves; the kernel has spent the others. */

@@ -7,6 +7,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#if defined(__has_feature)
+#define EVIX_CLANG_SANITIZED                                        \
+  (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+   __has_feature(memory_sanitizer))
+#else
+#define EVIX_CLANG_SANITIZED 0
+#endif
+
 namespace evix::detail {
 namespace {
 
@@ -55,6 +63,35 @@ int Calls::connect(int fd, const sockaddr* address, socklen_t size) noexcept {
   return or_errno(::connect(fd, address, size));
 }
 
+// The two calls of every message. The C library's wrappers set errno and look for cancellation of
+// the thread: 14 of 21 instructions. The sanitizers want to see the wrappers.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !EVIX_CLANG_SANITIZED
+namespace {
+
+inline std::int64_t socket_call(long number, int fd, const void* bytes, std::size_t size,
+                                long flags) noexcept {
+  std::int64_t result = number;
+  register long r10 asm("r10") = flags;
+  register long r8 asm("r8") = 0;
+  register long r9 asm("r9") = 0;
+  asm volatile("syscall"
+               : "+a"(result)
+               : "D"(static_cast<long>(fd)), "S"(bytes), "d"(size), "r"(r10), "r"(r8), "r"(r9)
+               : "rcx", "r11", "memory");
+  return result;
+}
+
+}  // namespace
+
+std::int64_t Calls::receive(int fd, void* bytes, std::size_t size) noexcept {
+  return socket_call(SYS_recvfrom, fd, bytes, size, 0);
+}
+
+std::int64_t Calls::send(int fd, const void* bytes, std::size_t size) noexcept {
+  return socket_call(SYS_sendto, fd, bytes, size, MSG_NOSIGNAL);
+}
+#else
 std::int64_t Calls::receive(int fd, void* bytes, std::size_t size) noexcept {
   return or_errno(static_cast<std::int64_t>(::recv(fd, bytes, size, 0)));
 }
@@ -62,6 +99,7 @@ std::int64_t Calls::receive(int fd, void* bytes, std::size_t size) noexcept {
 std::int64_t Calls::send(int fd, const void* bytes, std::size_t size) noexcept {
   return or_errno(static_cast<std::int64_t>(::send(fd, bytes, size, MSG_NOSIGNAL)));
 }
+#endif
 
 int Calls::shutdown(int fd, int how) noexcept { return or_errno(::shutdown(fd, how)); }
 

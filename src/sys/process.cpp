@@ -3,25 +3,15 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include <atomic>
-
 #if __has_include(<sys/single_threaded.h>)
 #include <sys/single_threaded.h>
 #endif
 
 namespace evix::detail {
-namespace {
-
-std::atomic<std::uint32_t> generation = 1;
-
-void count_fork() noexcept { generation.fetch_add(1, std::memory_order_relaxed); }
-
-}  // namespace
-
-std::uint32_t fork_generation() noexcept {
-  static const int registered = pthread_atfork(nullptr, nullptr, count_fork);
+void count_forks() noexcept {
+  static const int registered = pthread_atfork(
+      nullptr, nullptr, [] { fork_count.fetch_add(1, std::memory_order_relaxed); });
   static_cast<void>(registered);
-  return generation.load(std::memory_order_relaxed);
 }
 
 bool single_threaded() noexcept {

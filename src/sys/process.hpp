@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 /** @file
@@ -7,11 +8,19 @@
  */
 namespace evix::detail {
 
+/** Of fork_generation(); written by the child of a fork only. */
+inline std::atomic<std::uint32_t> fork_count = 1;
+
 /**
- * Grows by one in a child each time the process forks (pthread_atfork(3)), so that comparing two
- * numbers tells whether something was made before a fork. Async-signal-safe after the first call.
+ * Grows by one in a child each time the process forks after count_forks(), so that comparing two
+ * numbers tells whether something was made before a fork. Async-signal-safe.
  */
-std::uint32_t fork_generation() noexcept;
+inline std::uint32_t fork_generation() noexcept {
+  return fork_count.load(std::memory_order_relaxed);
+}
+
+/** Begins to count forks (pthread_atfork(3)); once in a process, more calls do nothing. */
+void count_forks() noexcept;
 
 /** False when there may be a second thread (the GNU C library knows; elsewhere: always false). */
 bool single_threaded() noexcept;

@@ -39,12 +39,27 @@ class Blocked {
   sigset_t before_{};
 };
 
+/**
+ * The child of a fork has none of the threads that may have been inside a handler or held the lock
+ * at that moment, so it would wait for them for ever.
+ */
+void prepare_for_forks() noexcept {
+  static const int registered = pthread_atfork(
+      [] { lock.lock(); }, [] { lock.unlock(); },
+      [] {
+        for (Entry& entry : entries) entry.handlers.store(0, std::memory_order_relaxed);
+        lock.unlock();
+      });
+  static_cast<void>(registered);
+}
+
 }  // namespace
 
 // Joining pushes in front; leaving unlinks and then waits until the handlers that may have seen
 // the receiver are gone.
 int SignalHub::join(Calls& calls, SignalReceiver& receiver, int signal) noexcept {
   if (signal < 1 || signal > signal_max) return -EINVAL;
+  prepare_for_forks();
   const Blocked blocked;
   const std::lock_guard guard(lock);
   Entry& entry = entries[static_cast<std::size_t>(signal)];
