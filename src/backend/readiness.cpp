@@ -180,9 +180,13 @@ Trigger ReadinessBackend::trigger_of(const Source& source) const noexcept {
 // Brings the poller's interest up to what the parked operations want. Changes of a registered
 // interest are collected by the poller, so a pause within one turn costs no call.
 int ReadinessBackend::sync(Source& source) {
+  source.plain = edge_ && source.kind == SourceKind::stream && source.out == nullptr &&
+                 source.in != nullptr && source.in->kind == OpKind::receive &&
+                 source.in->multishot;
   const Ready interest = wanted(source);
   if (interest == source.registered) return 0;
   if (source.interest.generation == 0) {
+    if (!any(interest)) return 0;
     const int error = poller_.add_now(source.handle, interest, trigger_of(source),
                                       token_of(source), source.interest);
     if (error < 0) return error;
@@ -268,9 +272,7 @@ Op* ReadinessBackend::next() {
     if (!any(ready)) return next_leftover();
     Source& source = *reinterpret_cast<Source*>(token);
     Op* in = source.in;
-    const bool plain = source.kind == SourceKind::stream && edge_ && in != nullptr &&
-                       in->kind == OpKind::receive && in->multishot && source.out == nullptr &&
-                       ready == Ready::readable;
+    const bool plain = source.plain && ready == Ready::readable;
     BufferBlock* block = plain ? pool_.acquire() : nullptr;
     if (block == nullptr) [[unlikely]] {
       note_event(source, ready);
@@ -278,11 +280,11 @@ Op* ReadinessBackend::next() {
       continue;
     }
     auto& op = static_cast<ReceiveOp&>(*in);
-    const std::size_t capacity = pool_.block_size();
-    const std::int64_t count = calls_.receive(source.handle, block->bytes(), capacity);
+    const std::int64_t count =
+        calls_.receive(source.handle, block->bytes(), pool_.block_size());
     op.result = static_cast<std::int32_t>(count);
-    const bool drained = static_cast<std::uint64_t>(count - 1) < capacity - 1;
-    if (drained && !any(source.ready, not_drained_bits)) [[likely]] {
+    const bool short_read = static_cast<std::uint64_t>(count - 1) < pool_.block_size() - 1;
+    if (short_read && !any(source.ready, not_drained_bits)) [[likely]] {
       op.block = block;
       source.ready &= ~Ready::readable;
       return in;
@@ -603,7 +605,7 @@ void ReadinessBackend::unpark(Op& op) noexcept {
     source.in = nullptr;
   }
   // Taking an interest out cannot fail in a way that matters: a stale event finds no operation.
-  if (source.interest.generation != 0) (void)sync(source);
+  (void)sync(source);
 }
 
 void ReadinessBackend::unpark_send(SendOp& op) noexcept {

@@ -5,8 +5,8 @@
 
 namespace evix::detail {
 
-void fail_check(const char* message, std::source_location location) noexcept {
-  std::fprintf(stderr, "evix: %s (checked in %s)\n", message, location.function_name());
+void fail_check(const char* message) noexcept {
+  std::fprintf(stderr, "evix: %s\n", message);
   std::abort();
 }
 

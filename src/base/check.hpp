@@ -1,19 +1,16 @@
 #pragma once
 
-#include <source_location>
-
 /** @file
  * Checks of the caller's mistakes. They stay on in release builds and end the process with a
  * message: going on would corrupt memory later and elsewhere.
  */
 namespace evix::detail {
 
-[[noreturn]] void fail_check(const char* message, std::source_location location) noexcept;
+[[noreturn, gnu::cold]] void fail_check(const char* message) noexcept;
 
-inline void check(bool holds, const char* message,
-                  std::source_location location = std::source_location::current()) noexcept {
+inline void check(bool holds, const char* message) noexcept {
   if (!holds) [[unlikely]] {
-    fail_check(message, location);
+    fail_check(message);
   }
 }
 

@@ -24,35 +24,46 @@ struct ReceiveFrame {
    * rare, and a frame is made for every buffer.
    */
   TcpStream::ReceiveCallback* replacement = nullptr;
-
-  explicit ReceiveFrame(StreamRecord& record) noexcept
-      : stream(record), outer(record.core->receive_frame) {
-    stream.core->receive_frame = this;
-    ++stream.works_queued;
-  }
-  ReceiveFrame(const ReceiveFrame&) = delete;
-  ReceiveFrame& operator=(const ReceiveFrame&) = delete;
-  [[gnu::always_inline]] inline ~ReceiveFrame() {
-    LoopCore& core = *stream.core;
-    core.receive_frame = outer;
-    if (!stream.receiving() || replacement != nullptr) [[unlikely]] settle();
-    core.work_taken(stream);
-  }
-
- private:
-  [[gnu::noinline]] void settle() noexcept {
-    if (replacement != nullptr) {
-      stream.on_receive = std::move(*replacement);
-      delete replacement;
-    } else if (!stream.op_queued) {
-      stream.on_receive.reset();
-    }
-  }
 };
 
 namespace {
 
 void run_receive(Work* work);
+
+[[gnu::noinline]] void settle_callback(ReceiveFrame& frame) noexcept {
+  StreamRecord& stream = frame.stream;
+  if (frame.replacement != nullptr) {
+    stream.on_receive = std::move(*frame.replacement);
+    delete frame.replacement;
+  } else if (!stream.op_queued) {
+    stream.on_receive.reset();
+  }
+}
+
+/** Enters and leaves a frame, also by an exception. Apart from it, so that it stays in registers. */
+class InFrame {
+ public:
+  [[gnu::always_inline]] inline InFrame(LoopCore& core, ReceiveFrame& frame) noexcept
+      : core_(core), stream_(frame.stream), outer_(frame.outer), frame_(frame) {
+    core.receive_frame = &frame;
+    ++stream_.works_queued;
+  }
+  InFrame(const InFrame&) = delete;
+  InFrame& operator=(const InFrame&) = delete;
+  [[gnu::always_inline]] inline ~InFrame() {
+    core_.receive_frame = outer_;
+    if (!stream_.receiving() || frame_.replacement != nullptr) [[unlikely]] {
+      settle_callback(frame_);
+    }
+    core_.work_taken(stream_);
+  }
+
+ private:
+  LoopCore& core_;
+  StreamRecord& stream_;
+  ReceiveFrame* const outer_;
+  ReceiveFrame& frame_;
+};
 
 // The outermost call of this stream's callback that is running; null: none.
 ReceiveFrame* frame_of(const StreamRecord& stream) noexcept {
@@ -109,7 +120,8 @@ void call_receive(StreamRecord& stream) {
       return;
     }
   }
-  const ReceiveFrame frame(stream);
+  ReceiveFrame frame{stream, stream.core->receive_frame};
+  const InFrame inside(*stream.core, frame);
   if (stream.on_receive) [[likely]] {
     stream.on_receive(take_result(stream));
   } else {
@@ -163,10 +175,12 @@ void run_other_receive(StreamRecord& stream) {
 
 void run_receive(Work* work) {
   auto& stream = static_cast<StreamRecord&>(*static_cast<ReceiveOp*>(work));
+  LoopCore& core = *stream.core;
   const bool plain = stream.receiving() && stream.extras == nullptr &&
-                     stream.core->receive_frame == nullptr && stream.block != nullptr;
+                     core.receive_frame == nullptr && stream.block != nullptr;
   if (!plain) [[unlikely]] return run_other_receive(stream);
-  const ReceiveFrame frame(stream);
+  ReceiveFrame frame{stream, nullptr};
+  const InFrame inside(core, frame);
   BufferBlock* block = std::exchange(stream.block, nullptr);
   stream.on_receive(Result<Buffer>(std::in_place, block, block->bytes(),
                                    static_cast<std::size_t>(stream.result)));

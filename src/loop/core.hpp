@@ -62,7 +62,7 @@ class LoopCore {
   }
   void check_usable(const char* what) const noexcept {
     if (!usable_here()) [[unlikely]] {
-      fail_check(what, std::source_location::current());
+      fail_check(what);
     }
   }
   /** In a child that has not called after_fork(). */

@@ -53,6 +53,7 @@ struct Source {
   SourceKind kind = SourceKind::stream;
   bool queued : 1 = false;      ///< in the backend's ready queue, at queue_position
   bool duplicable : 1 = false;  ///< others may hold the descriptor: remove, not forget
+  bool plain : 1 = false;       ///< the backend's: a multishot leased receive waits, nothing else
   std::uint8_t turn = 0;        ///< turn that `visits` counts for
   std::uint8_t visits = 0;      ///< results that this source gave in that turn
   std::uint32_t queue_position = 0;
