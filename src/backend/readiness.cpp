@@ -33,6 +33,11 @@ constexpr Ready write_bits = Ready::writable | ends;
 // urgent data otherwise).
 constexpr Ready not_drained_bits = Ready::priority | Ready::read_closed | ends;
 
+// What a watcher with this interest is told. The bits are those of all watchers of the descriptor.
+constexpr Ready reportable(Ready interest) noexcept {
+  return interest | ends | (any(interest, Ready::readable) ? Ready::read_closed : Ready::none);
+}
+
 std::uint64_t token_of(Source& source) noexcept {
   return reinterpret_cast<std::uint64_t>(&source);
 }
@@ -241,7 +246,7 @@ void ReadinessBackend::note_event(Source& source, Ready ready) {
       break;
     case SourceKind::watched:
       for (auto* op = static_cast<WatchOp*>(source.in); op != nullptr; op = op->next_watch) {
-        op->pending = ready & (op->interest | ends | Ready::read_closed);
+        op->pending = ready & reportable(op->interest);
       }
       break;
     case SourceKind::stream:
@@ -704,7 +709,7 @@ void ReadinessBackend::unpark_watch(WatchOp& op) noexcept {
 
 int ReadinessBackend::change_interest(WatchOp& op, Ready interest) {
   op.interest = interest;
-  op.pending &= interest | ends | Ready::read_closed;
+  op.pending &= reportable(interest);
   return sync_watched(static_cast<WatchedSource&>(*op.source));
 }
 
