@@ -358,6 +358,10 @@ class Echo(Case):
             self.check_exit(1, result)
             self.assertIn("choose epoll or poll", result.stderr)
 
+    # At the limit the sanitizer cannot make the pipe with which it reads an object's type, and then
+    # calls a good object a bad one.
+    @unittest.skipIf("undefined" in os.environ.get("EVIX_SANITIZE", ""),
+                     "the sanitizer needs a pipe")
     def test_too_few_descriptors_are_reported_and_serving_goes_on(self):
         with EchoProcess(preexec_fn=descriptor_limit(40)) as server:
             clients = [server.connect() for _ in range(60)]  # the backlog takes them all
