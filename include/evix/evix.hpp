@@ -11,6 +11,7 @@
 #include "evix/loop.hpp"
 #include "evix/loop_thread.hpp"
 #include "evix/poller.hpp"
+#include "evix/ready.hpp"
 #include "evix/signal.hpp"
 #include "evix/tcp.hpp"
 #include "evix/time.hpp"

@@ -7,7 +7,7 @@
 #include "evix/export.hpp"
 #include "evix/handle.hpp"
 #include "evix/native_handle.hpp"
-#include "evix/poller.hpp"
+#include "evix/ready.hpp"
 
 /** @file
  * Readiness of any descriptor.

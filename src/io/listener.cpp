@@ -1,14 +1,13 @@
 #include <evix/loop.hpp>
 #include <evix/tcp.hpp>
 
-#include <netinet/in.h>
-
 #include <cerrno>
 #include <memory>
 
 #include "io/stream_record.hpp"
 #include "sys/address.hpp"
 #include "sys/error.hpp"
+#include "sys/inet.hpp"
 
 namespace evix {
 namespace detail {
@@ -377,7 +376,8 @@ bool TcpListener::closed() const noexcept {
 
 void TcpListener::close() noexcept {
   detail::ListenerRecord& listener = detail::record_of(*this);
-  const bool told = listener.wanted && !listener.core->dead();
+  // accept() promised one call; accept_start() is a series, which simply ends.
+  const bool told = listener.wanted && !listener.multishot && !listener.core->dead();
   listener.close();
   if (told) detail::queue_error(listener, ECANCELED);
   listener.on_accept.reset();

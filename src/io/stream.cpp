@@ -1,12 +1,12 @@
 #include "io/stream_record.hpp"
 
-#include <netinet/tcp.h>
 
 #include <algorithm>
 #include <cerrno>
 
 #include "sys/address.hpp"
 #include "sys/error.hpp"
+#include "sys/inet.hpp"
 
 namespace evix {
 namespace detail {
@@ -440,7 +440,8 @@ void TcpStream::close(Callback<void()> callback) {
 
 void TcpStream::abort() noexcept {
   StreamRecord& stream = detail::stream_of(*this);
-  if (stream.opened()) {
+  // The option belongs to the socket, which a child shares with its parent.
+  if (stream.opened() && !stream.core->forked()) {
     const linger reset{1, 0};
     stream.core->calls().set_option(stream.socket.handle, SOL_SOCKET, SO_LINGER, &reset,
                                     sizeof reset);

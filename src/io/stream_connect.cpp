@@ -1,5 +1,3 @@
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -7,6 +5,7 @@
 #include "io/stream_record.hpp"
 #include "sys/address.hpp"
 #include "sys/error.hpp"
+#include "sys/inet.hpp"
 
 namespace evix {
 namespace detail {

@@ -2,7 +2,7 @@
 
 #include <evix/address.hpp>
 #include <evix/native_handle.hpp>
-#include <evix/poller.hpp>
+#include <evix/ready.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -53,7 +53,7 @@ class Planted(unittest.TestCase):
         allowed = {
             ("op", "base"), ("sys", "base"), ("poll", "base"), ("poll", "sys"),
             ("backend", "base"), ("backend", "op"), ("backend", "sys"), ("backend", "poll"),
-            ("loop", "base"), ("loop", "op"), ("io", "base"), ("io", "op"), ("io", "loop"),
+            ("loop", "base"), ("loop", "op"), ("loop", "sys"), ("io", "base"), ("io", "op"), ("io", "loop"),
             ("io", "sys"), ("task", "base"), ("task", "op"), ("task", "loop"), ("task", "io"),
             ("capi", "base"), ("capi", "op"), ("capi", "loop"), ("capi", "io"),
         }
