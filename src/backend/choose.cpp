@@ -173,9 +173,16 @@ Result<ChosenBackend> choose_backend(const BackendWish& wish, Calls& calls, Buff
 BackendReport probe_backends(BackendKind wanted) {
   BackendReport report;
   const auto resolved = detail::resolve(wanted);
+  // Nothing is chosen for a name that does not exist, as no loop would be made.
+  const BackendKind kind = resolved ? resolved->kind : BackendKind::custom;
   report.decided_by = resolved ? resolved->decided_by : resolved.error().message();
-  (void)detail::choose(resolved ? resolved->kind : BackendKind::automatic, 1,
-                       detail::Calls::kernel(), report);
+  detail::Calls& kernel = detail::Calls::kernel();
+  detail::Made made = detail::choose(kind, 1, kernel, report);
+  if (made.driver == nullptr) return report;
+  detail::BufferPool* pool = detail::BufferPool::make(1);
+  report.fallbacks =
+      detail::make_readiness_backend(std::move(made.driver), kernel, *pool)->fallbacks();
+  pool->abandon();
   return report;
 }
 

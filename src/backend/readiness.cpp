@@ -729,19 +729,27 @@ int ReadinessBackend::watch_wake(native_handle event) {
   if (wake_.interest.generation != 0) (void)poller_.remove(wake_.interest);
   wake_.interest = {};
   wake_.handle = event;
+  poller_.evict(event);
   return poller_.add_now(event, Ready::readable, Trigger::level, token_of(wake_),
                          wake_.interest);
 }
 
 int ReadinessBackend::after_fork() { return poller_.after_fork(); }
 
-std::vector<std::string> ReadinessBackend::fallbacks() const { return {}; }
+std::vector<std::string> ReadinessBackend::fallbacks() const {
+  if (kind() != BackendKind::epoll || poller_.driver().waits_nanoseconds()) return {};
+  return {"epoll_pwait2 is refused: waits are rounded up to milliseconds by epoll_wait"};
+}
 
 }  // namespace
 
 std::unique_ptr<Backend> make_readiness_backend(std::unique_ptr<PollDriver> driver, Calls& calls,
                                                 BufferPool& pool) {
-  return std::make_unique<ReadinessBackend>(std::move(driver), calls, pool);
+  auto backend = std::make_unique<ReadinessBackend>(std::move(driver), calls, pool);
+  // One look shows whether this kernel waits in nanoseconds, so that the report can say it. A
+  // program's own backend is not called before its loop runs.
+  if (backend->kind() == BackendKind::epoll) (void)backend->wait(0);
+  return backend;
 }
 
 }  // namespace evix::detail

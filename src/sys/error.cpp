@@ -20,7 +20,7 @@ const char* errc_message(Errc code) noexcept {
     case Errc::invalid_address:
       return "not an address; expected IPV4:PORT or [IPV6]:PORT";
     case Errc::backend_unknown:
-      return "no backend has this name";
+      return "no backend has this name; there are automatic, io_uring, epoll, kqueue, poll, sim";
     case Errc::backend_unavailable:
       return "this backend cannot be used here";
     case Errc::already_registered:
