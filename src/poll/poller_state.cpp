@@ -148,6 +148,13 @@ int PollerState::forget(InterestId id) {
   return 0;
 }
 
+void PollerState::evict(native_handle handle) {
+  const std::uint32_t slot = handles_.find(handle);
+  if (slot == InterestTable::none) return;
+  unregister(slot);
+  mark_gone(slot);
+}
+
 // Changes
 
 std::size_t PollerState::commit() {

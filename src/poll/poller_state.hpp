@@ -41,6 +41,11 @@ class PollerState {
   int disable(InterestId id);
   int remove(InterestId id);
   int forget(InterestId id);
+  /**
+   * For a descriptor that was made just now: whoever has its number registered has closed it, which
+   * poll(2) cannot tell. That interest gets an event with Ready::invalid.
+   */
+  void evict(native_handle handle);
 
   std::size_t commit();
   std::span<const ChangeFailure> failures() const noexcept { return failures_; }
