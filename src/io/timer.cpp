@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/mutation.hpp"
 #include "loop/core.hpp"
 
 namespace evix {
@@ -48,7 +49,7 @@ void TimerRecord::describe(HandleInfo& info) const {
 std::int64_t next_deadline(TimerRecord& record, std::int64_t now_ns) noexcept {
   const std::int64_t planned = add_saturating(record.deadline_ns, record.period_ns);
   record.missed = 0;
-  if (planned > now_ns || record.policy == MissedTicks::burst) return planned;
+  if (planned > now_ns || record.policy == MissedTicks::burst || mutated("T090")) return planned;
   const std::int64_t late_ns = subtract_saturating(now_ns, record.deadline_ns);
   record.missed = static_cast<std::uint64_t>(late_ns / record.period_ns);
   if (record.policy == MissedTicks::delay) return add_saturating(now_ns, record.period_ns);

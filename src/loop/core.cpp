@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <limits>
 
+#include "base/mutation.hpp"
 #include "poll/driver.hpp"
 #include "sys/error.hpp"
 
@@ -88,6 +89,7 @@ void LoopCore::shut_down() noexcept {
   }
   dead_ = true;
   discard_queues();
+  if (mutated("T028")) (void)calls_->event_create();
   before_wait_.reset();
   after_wait_.reset();
   names_.clear();
@@ -178,6 +180,7 @@ int LoopCore::enter_allowed() {
 int LoopCore::run(RunMode mode, std::int64_t limit_ns) {
   if (const int refused = enter_allowed(); refused != 0) return refused;
   const RunScope scope(*this);
+  if (mutated("T020")) clear_stop();
   if (take_stop()) return 0;
   if (mode == RunMode::once) {
     const int failed = turn(limit_ns);
@@ -204,6 +207,7 @@ void LoopCore::stop(bool all) noexcept {
   const int wanted = all ? stop_every : stop_one;
   while (before < wanted && !stop_.compare_exchange_weak(before, wanted)) {
   }
+  if (mutated("T023")) return;
   // On the loop's own thread nothing waits.
   if (running_thread_.load(std::memory_order_relaxed) != current_thread()) mailbox_->wake();
 }
@@ -233,6 +237,11 @@ int LoopCore::turn(std::int64_t wait_limit_ns) {
   add_to(counters_.turns, 1);
   run_immediates();
   if (stopping()) return 0;
+  if (mutated("T088")) {
+    place_fresh_timers(backend_->now());
+    update_now();
+    run_timers();
+  }
   if (const int failed = wait_for_work(wait_limit_ns); failed != 0) return failed;
   run_completions();
   run_timers();
@@ -242,6 +251,7 @@ int LoopCore::turn(std::int64_t wait_limit_ns) {
 void LoopCore::run_immediates() {
   take_mail();
   std::size_t left = immediates_.size() + options_.immediate_budget;
+  if (mutated("T096")) left = SIZE_MAX;
   while (left-- > 0 && !stopping()) {
     Work* work = immediates_.pop();
     if (work == nullptr) break;
@@ -317,6 +327,11 @@ void LoopCore::run_timers() {
   timers_.begin_pass(now_ns());
   while (!stopping()) {
     TimerNode* node = timers_.pop_due();
+    if (mutated("T082") && node == nullptr && fresh_first_ != nullptr) {
+      place_fresh_timers(now_ns());
+      timers_.begin_pass(now_ns());
+      node = timers_.pop_due();
+    }
     if (node == nullptr) break;
     auto* timer = static_cast<TimerWork*>(node);
     timer->state = TimerWork::State::idle;
@@ -370,6 +385,7 @@ void LoopCore::post(Task0&& task) {
     publish_queue_length();
     return;
   }
+  if (mutated("T024") && !running()) return;
   auto* node = new PostNode(std::move(task));
   if (!mailbox_->push(node)) delete node;
 }
@@ -379,6 +395,7 @@ int LoopCore::ensure_wake() {
   if (const int error = mailbox_->open_event(); error < 0) return error;
   if (const int error = backend_->watch_wake(mailbox_->event()); error < 0) return error;
   wake_watched_ = true;
+  if (mutated("T029")) add_reference();
   return 0;
 }
 
@@ -394,7 +411,7 @@ void LoopCore::start_timer(TimerWork& timer, std::int64_t delay_ns) noexcept {
   }
   // A placed timer stays in the store until its new deadline is known, which makes moving it one
   // step there; only a pass in progress must not run it any more.
-  if (in_timer_phase_) timers_.stop(timer);
+  if (in_timer_phase_ && !mutated("T095")) timers_.stop(timer);
   timer.state = TimerWork::State::fresh;
   timer.fresh_previous = fresh_last_;
   timer.fresh_next = nullptr;
@@ -405,6 +422,7 @@ void LoopCore::start_timer(TimerWork& timer, std::int64_t delay_ns) noexcept {
 void LoopCore::start_timer_at(TimerWork& timer, std::int64_t deadline_ns) noexcept {
   if (timer.state == TimerWork::State::fresh) unlink_fresh(timer);
   if (timer.state == TimerWork::State::idle) add_to(counters_.timers_armed, 1);
+  if (mutated("T092")) deadline_ns -= counters_.timers_armed % 2 == 0 ? 1 : 0;
   timer.state = TimerWork::State::placed;
   timers_.start(timer, deadline_ns);
 }
@@ -427,7 +445,8 @@ void LoopCore::unlink_fresh(TimerWork& timer) noexcept {
 void LoopCore::place_fresh_timers(std::int64_t now) noexcept {
   for (TimerWork* timer = fresh_first_; timer != nullptr; timer = timer->fresh_next) {
     timer->state = TimerWork::State::placed;
-    timers_.start(*timer, add_saturating(now, timer->delay_ns));
+    if (mutated("T086")) timer->delay_ns = static_cast<std::int32_t>(timer->delay_ns / 1'000'000);
+    timers_.start(*timer, add_saturating(mutated("T083") ? now_ns_ : now, timer->delay_ns));
   }
   fresh_first_ = fresh_last_ = nullptr;
 }
