@@ -56,7 +56,10 @@ int no_callback(const char* function) noexcept {
 
 int no_bytes(const char* function) noexcept { return fail_errno(EINVAL, function, "no bytes"); }
 
-/** From here on the pointer is stale; the state lives until the close completes. */
+/**
+ * From here on the pointer is stale. The state, and the C++ handle in it, live until the close
+ * completes: operations of a handle that is destroyed would report to nobody.
+ */
 void begin_close(StreamState& state, evix_callback_fn callback, void* data) noexcept {
   state.closed = callback;
   state.closed_data = data;
@@ -68,6 +71,13 @@ void end_close(StreamState* state) {
   void* const data = state->closed_data;
   delete_handle(state);
   if (callback != nullptr) callback(data);
+}
+
+int close(StreamState& state, evix_callback_fn callback, void* data) {
+  begin_close(state, callback, data);
+  StreamState* self = &state;
+  state.stream.close([self] { end_close(self); });
+  return 0;
 }
 
 Duration to_cxx_timeout(std::uint64_t timeout_ns) noexcept {
@@ -281,20 +291,13 @@ int evix_stream_connected(evix_stream_t* stream) {
 }
 
 int evix_stream_close(evix_stream_t* stream) {
-  return with_handle<StreamState>(stream, __func__, [](StreamState& state) {
-    state.stream.close();
-    delete_handle(&state);
-    return 0;
-  });
+  return with_handle<StreamState>(
+      stream, __func__, [](StreamState& state) { return close(state, nullptr, nullptr); });
 }
 
 int evix_stream_close_then(evix_stream_t* stream, evix_callback_fn callback, void* data) {
-  return with_handle<StreamState>(stream, __func__, [&](StreamState& state) {
-    StreamState* self = &state;
-    begin_close(state, callback, data);
-    state.stream.close([self] { end_close(self); });
-    return 0;
-  });
+  return with_handle<StreamState>(stream, __func__,
+                                  [&](StreamState& state) { return close(state, callback, data); });
 }
 
 int evix_stream_close_gracefully(evix_stream_t* stream, size_t drain_bytes_max, uint64_t timeout_ns,
@@ -313,8 +316,7 @@ int evix_stream_close_gracefully(evix_stream_t* stream, size_t drain_bytes_max, 
 int evix_stream_abort(evix_stream_t* stream) {
   return with_handle<StreamState>(stream, __func__, [](StreamState& state) {
     state.stream.abort();
-    delete_handle(&state);
-    return 0;
+    return close(state, nullptr, nullptr);
   });
 }
 
