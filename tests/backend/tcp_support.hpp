@@ -4,7 +4,10 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -205,11 +208,20 @@ class TcpConformance : public Conformance {
   }
   void settle(int turns = 20) { settle(loop, turns); }
 
-  static Pair make_pair(Loop& on, std::string_view listen_on = "127.0.0.1:0") {
+  /**
+   * @param server_buffer_bytes of both directions of the accepted stream, and at most of what the
+   *     client has unread at the server; 0: what the kernel chooses. Real kernels only.
+   */
+  static Pair make_pair(Loop& on, int server_buffer_bytes = 0) {
     Pair pair;
     TcpListener listener(on);
-    const auto listening = listener.listen(listen_on);
+    const auto listening = listener.listen("127.0.0.1:0");
     EXPECT_TRUE(listening.has_value()) << listening.error().message();
+    if (server_buffer_bytes != 0 && !is_sim()) {
+      const int handle = listener.native();
+      setsockopt(handle, SOL_SOCKET, SO_RCVBUFFORCE, &server_buffer_bytes,
+                 sizeof server_buffer_bytes);
+    }
     Outcome connected;
     pair.client = TcpStream(on);
     pair.client.connect(*listener.local_address(), connected.callback());
@@ -223,6 +235,35 @@ class TcpConformance : public Conformance {
     return pair;
   }
   Pair make_pair() { return make_pair(loop); }
+
+  /** Bytes that were sent and not acknowledged, or (`unsent`) not even sent: tcp(7). */
+  static int outstanding(const TcpStream& stream, bool unsent) {
+    int count = 0;
+    EXPECT_EQ(ioctl(stream.native(), unsent ? SIOCOUTQNSD : SIOCOUTQ, &count), 0);
+    return count;
+  }
+
+  /**
+   * Fills the kernel's buffers up to where nothing moves until the peer reads, so that sends are
+   * queued. @return the bytes that went in: block after block of pattern(64 KiB), the last one cut.
+   */
+  static std::size_t stuff(TcpStream& stream) {
+    const std::string block = pattern(64 * 1024);
+    std::size_t sum = 0;
+    for (;;) {
+      const auto rest = bytes_of(block).subspan(sum % block.size());
+      const Result<std::size_t> taken = stream.try_send(rest);
+      EXPECT_TRUE(taken.has_value());
+      if (!taken) return sum;
+      sum += *taken;
+      if (*taken != 0) continue;
+      if (is_sim()) return sum;
+      // The peer's window is shut when all that was sent is acknowledged and more waits.
+      const int unsent = outstanding(stream, true);
+      if (unsent > 0 && outstanding(stream, false) == unsent) return sum;
+      ::poll(nullptr, 0, 1);  // an acknowledgement is under way
+    }
+  }
 
   /** A port of the loopback address on which nobody listens. */
   static Address dead_address(Loop& on, std::string_view host = "127.0.0.1:0") {
