@@ -50,9 +50,7 @@ class Buffer {
   bool empty() const noexcept { return size_ == 0; }
   std::span<std::byte> bytes() noexcept { return {data_, size_}; }
   std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
-  std::string_view text() const noexcept {
-    return {reinterpret_cast<const char*>(data_), size_};
-  }
+  std::string_view text() const noexcept { return {reinterpret_cast<const char*>(data_), size_}; }
   operator std::span<const std::byte>() const noexcept { return bytes(); }
 
   /** Drops the first `count` bytes, at most all. */
@@ -67,6 +65,9 @@ class Buffer {
     data_ = nullptr;
     size_ = 0;
   }
+
+  /** For evix: lets go of the block. */
+  detail::BufferBlock* take_block() noexcept { return std::exchange(block_, nullptr); }
 
  private:
   detail::BufferBlock* block_ = nullptr;

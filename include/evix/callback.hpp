@@ -59,6 +59,11 @@ class Callback<R(Arguments...), capacity_bytes> {
     return table_->invoke(storage_, std::forward<Arguments>(arguments)...);
   }
 
+  /** As the call, but what the callable leaves in the arguments stays with the caller. */
+  R call_in_place(Arguments&&... arguments) {
+    return table_->invoke(storage_, std::forward<Arguments>(arguments)...);
+  }
+
   /** Destroys what is held. */
   void reset() noexcept {
     if (table_ == nullptr) return;

@@ -16,25 +16,25 @@
 /** @file
  * Errors are values: what failed (a `std::error_code`), in which operation, on what.
  *
- * Codes that the operating system gives are in `std::system_category()` with the number of errno(3);
- * those that only evix can give are evix::Errc. Both compare with `std::errc` where there is an
- * equivalent: `error.code() == std::errc::connection_refused`.
+ * Codes that the operating system gives are in `std::system_category()` with the number of
+ * errno(3); those that only evix can give are evix::Errc. Both compare with `std::errc` where there
+ * is an equivalent: `error.code() == std::errc::connection_refused`.
  */
 namespace evix {
 
 /** What can go wrong that errno(3) has no number for. */
 enum class Errc : int {
-  closed = 5001,       ///< the handle, or the loop it belongs to, is closed
-  wrong_thread,        ///< called from a thread that may not use the loop now
-  forked,              ///< the process forked; call Loop::after_fork() in the child first
-  queue_full,          ///< the send queue of the stream or of the loop has reached its hard cap
-  invalid_address,     ///< the text is not ADDRESS:PORT
-  backend_unknown,     ///< no backend has that name
-  backend_unavailable, ///< this backend cannot be used here; the loop's report says why
-  already_registered,  ///< the descriptor is registered already in a way that cannot be shared
-  busy,                ///< the same operation is already in flight on this handle
-  not_connected,       ///< the stream is neither connected nor connecting
-  stale_handle,        ///< C API: the handle was freed, has ended, or never existed
+  closed = 5001,        ///< the handle, or the loop it belongs to, is closed
+  wrong_thread,         ///< called from a thread that may not use the loop now
+  forked,               ///< the process forked; call Loop::after_fork() in the child first
+  queue_full,           ///< the send queue of the stream or of the loop has reached its hard cap
+  invalid_address,      ///< the text is not ADDRESS:PORT
+  backend_unknown,      ///< no backend has that name
+  backend_unavailable,  ///< this backend cannot be used here; the loop's report says why
+  already_registered,   ///< the descriptor is registered already in a way that cannot be shared
+  busy,                 ///< the same operation is already in flight on this handle
+  not_connected,        ///< the stream is neither connected nor connecting
+  stale_handle,         ///< C API: the handle was freed, has ended, or never existed
 };
 
 /** Category of evix::Errc; name "evix". Its messages are lower case, without a full stop. */

@@ -65,14 +65,14 @@ struct LoopOptions {
 /** What a loop has done and has to do. A consistent view is not promised, each figure is exact. */
 struct LoopCounters {
   std::uint64_t turns = 0;
-  std::uint64_t waits = 0;            ///< times the backend was asked to wait or look
-  std::uint64_t callbacks = 0;        ///< user callbacks that were called
-  std::uint64_t time_asleep_ns = 0;   ///< in waits that could block
+  std::uint64_t waits = 0;           ///< times the backend was asked to wait or look
+  std::uint64_t callbacks = 0;       ///< user callbacks that were called
+  std::uint64_t time_asleep_ns = 0;  ///< in waits that could block
   std::uint64_t immediates_queued = 0;
   std::uint64_t timers_armed = 0;
-  std::uint64_t handles = 0;          ///< that exist
-  std::uint64_t handles_active = 0;   ///< that keep run() from returning
-  std::uint64_t send_queue_bytes = 0; ///< of all streams
+  std::uint64_t handles = 0;           ///< that exist
+  std::uint64_t handles_active = 0;    ///< that keep run() from returning
+  std::uint64_t send_queue_bytes = 0;  ///< of all streams
 };
 
 enum class HandleKind : std::uint8_t { timer, watcher, signal, listener, stream, waker };
@@ -85,10 +85,10 @@ struct HandleInfo {
   HandleKind kind;
   bool active;
   bool referenced;
-  std::string name;                ///< empty: none
-  std::source_location location;   ///< of the last start; line 0 when never started
-  native_handle handle;            ///< descriptor or signal number; no_handle: none
-  std::string waits_for;           ///< "receive", "connect", "readable", "deadline in 3 ms" …
+  std::string name;               ///< empty: none
+  std::source_location location;  ///< of the last start; line 0 when never started
+  native_handle handle;           ///< descriptor or signal number; no_handle: none
+  std::string waits_for;          ///< "receive", "connect", "readable", "deadline in 3 ms" …
 };
 
 /**
@@ -106,8 +106,8 @@ class EVIX_API Poster {
   /**
    * Queues `task` behind everything posted before by this thread, and wakes the loop. Posts are
    * never merged and never lost. Memory: one allocation.
-   * @return Errc::closed when the loop is dead (or this poster is empty); `task` is destroyed, once,
-   *         before the call returns.
+   * @return Errc::closed when the loop is dead (or this poster is empty); `task` is destroyed,
+   * once, before the call returns.
    */
   Result<void> post(Task0 task) const;
   /** Makes the current or next wait of the loop return; several merge into one. */

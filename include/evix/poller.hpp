@@ -84,8 +84,8 @@ class EVIX_API Poller {
    *         says that the number was closed by others and means another descriptor now, the new
    *         interest is added and the old one gets an event with Ready::invalid.
    */
-  Result<InterestId> add(native_handle handle, Ready interest, Trigger trigger,
-                         std::uint64_t token, bool enabled = true);
+  Result<InterestId> add(native_handle handle, Ready interest, Trigger trigger, std::uint64_t token,
+                         bool enabled = true);
   /** As add(), but the kernel is asked before the call returns, with its answer. */
   Result<InterestId> add_now(native_handle handle, Ready interest, Trigger trigger,
                              std::uint64_t token);

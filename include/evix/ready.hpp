@@ -13,14 +13,14 @@ namespace evix {
  */
 enum class Ready : std::uint16_t {
   none = 0,
-  readable = 0x001,     ///< bytes, a connection, or the end of the stream can be read
-  priority = 0x002,     ///< urgent data (TCP), or another exceptional condition
-  writable = 0x004,     ///< there is room to write, or a connect has finished
-  error = 0x008,        ///< an error is pending (SO_ERROR), or the reader of a pipe is gone
-  hangup = 0x010,       ///< both directions are shut
-  invalid = 0x020,      ///< the descriptor is not open any more; the interest has been removed
-  read_closed = 0x2000, ///< the peer has shut its sending side; unread bytes may remain; only
-                        ///< with an interest in `readable`
+  readable = 0x001,      ///< bytes, a connection, or the end of the stream can be read
+  priority = 0x002,      ///< urgent data (TCP), or another exceptional condition
+  writable = 0x004,      ///< there is room to write, or a connect has finished
+  error = 0x008,         ///< an error is pending (SO_ERROR), or the reader of a pipe is gone
+  hangup = 0x010,        ///< both directions are shut
+  invalid = 0x020,       ///< the descriptor is not open any more; the interest has been removed
+  read_closed = 0x2000,  ///< the peer has shut its sending side; unread bytes may remain; only
+                         ///< with an interest in `readable`
 };
 
 constexpr Ready operator|(Ready a, Ready b) noexcept {

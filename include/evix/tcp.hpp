@@ -21,9 +21,9 @@
  *
  * Rules for every operation here: the callback never runs inside the call that started it; it runs
  * exactly once for each accepted operation (receive_start and accept_start: until they end);
- * stopping or closing a handle ends its operations with std::errc::operation_canceled, success beats
- * cancel; an operation on a closed handle reports Errc::closed. All descriptors are close-on-exec,
- * and no SIGPIPE is ever raised.
+ * stopping or closing a handle ends its operations with std::errc::operation_canceled, success
+ * beats cancel; an operation on a closed handle reports Errc::closed. All descriptors are
+ * close-on-exec, and no SIGPIPE is ever raised.
  */
 namespace evix {
 
@@ -48,7 +48,8 @@ struct ConnectOptions {
 struct WaterMarks {
   std::size_t low_bytes = 16 * 1024;
   std::size_t high_bytes = 64 * 1024;
-  /** Hard cap: a send that would pass it fails with Errc::queue_full; one on an empty queue never. */
+  /** Hard cap: a send that would pass it fails with Errc::queue_full; one on an empty queue never.
+   */
   std::size_t hard_bytes_max = 16 * 1024 * 1024;
 };
 
@@ -184,9 +185,9 @@ class EVIX_API TcpStream : public Handle {
 struct ListenOptions {
   /** Connections that wait to be accepted; the kernel cuts it to net.core.somaxconn. */
   int backlog_max = 4096;
-  bool reuse_address = true;   ///< SO_REUSEADDR
-  bool reuse_port = false;     ///< SO_REUSEPORT
-  bool ipv6_only = false;      ///< IPV6_V6ONLY
+  bool reuse_address = true;  ///< SO_REUSEADDR
+  bool reuse_port = false;    ///< SO_REUSEPORT
+  bool ipv6_only = false;     ///< IPV6_V6ONLY
   /**
    * After an accept failed for want of descriptors or memory (reported once): how long to wait
    * before the next try, unless a stream of this loop is closed earlier.

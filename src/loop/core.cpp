@@ -498,9 +498,12 @@ std::vector<HandleInfo> LoopCore::list_handles() {
   const auto list = [](HandleRecord& record, void* pointer) {
     if (record.released) return;
     auto& [core, infos] = *static_cast<Context*>(pointer);
-    HandleInfo info{record.kind,      record.active,
-                    record.referenced, std::string(core.name(record)),
-                    record.location,   no_handle,
+    HandleInfo info{record.kind,
+                    record.active,
+                    record.referenced,
+                    std::string(core.name(record)),
+                    record.location,
+                    no_handle,
                     {}};
     core.stores_[static_cast<std::size_t>(record.kind)]->describe(record, info);
     infos.push_back(std::move(info));
@@ -515,10 +518,14 @@ LoopCounters LoopCore::counters() const noexcept {
   const auto read = [](const std::atomic<std::uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);
   };
-  return {read(counters_.turns),          read(counters_.waits),
-          read(counters_.callbacks),      read(counters_.time_asleep_ns),
-          read(counters_.immediates_queued), read(counters_.timers_armed),
-          read(counters_.handles),        read(counters_.handles_active),
+  return {read(counters_.turns),
+          read(counters_.waits),
+          read(counters_.callbacks),
+          read(counters_.time_asleep_ns),
+          read(counters_.immediates_queued),
+          read(counters_.timers_armed),
+          read(counters_.handles),
+          read(counters_.handles_active),
           read(counters_.send_queue_bytes)};
 }
 

@@ -58,7 +58,7 @@ class LoopCore {
   /** Whether the calling thread may use the loop now. */
   bool usable_here() const noexcept {
     const ThreadId runner = running_thread_.load(std::memory_order_relaxed);
-    return runner == nullptr || runner == current_thread();
+    return runner == current_thread() || runner == nullptr;
   }
   void check_usable(const char* what) const noexcept {
     if (!usable_here()) [[unlikely]] {
@@ -130,7 +130,9 @@ class LoopCore {
   /** A queued work of a record has been taken out of its queue. */
   void work_taken(HandleRecord& record) noexcept {
     --record.works_queued;
-    if (record.released && record.works_queued == 0) free_record(record);
+    if (record.released) [[unlikely]] {
+      if (record.works_queued == 0) free_record(record);
+    }
   }
   void set_name(HandleRecord& record, std::string_view name);
   std::string_view name(const HandleRecord& record) const noexcept;

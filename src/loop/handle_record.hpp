@@ -26,9 +26,9 @@ struct HandleRecord {
   bool released : 1 = false;  ///< the handle is gone; the record follows when no work is queued
   bool closed : 1 = false;
   bool named : 1 = false;
-  bool connected : 1 = false;       ///< streams
-  bool op_queued : 1 = false;       ///< the record's own operation is in the loop's queue
-  bool draining : 1 = false;        ///< streams: input is read and dropped
+  bool connected : 1 = false;      ///< streams
+  bool op_queued : 1 = false;      ///< the record's own operation is in the loop's queue
+  bool draining : 1 = false;       ///< streams: input is read and dropped
   std::uint16_t works_queued = 0;  ///< in the loop's queues, pointing to this record
 
   explicit HandleRecord(HandleKind handle_kind) noexcept : kind(handle_kind) {}

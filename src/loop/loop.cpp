@@ -136,7 +136,9 @@ Loop::Loop() : Loop(LoopOptions{}) {}
 
 Loop::Loop(const LoopOptions& options) : core_(make_or_throw(options)) {}
 
-Result<Loop> Loop::create(const LoopOptions& options) { return detail::make_loop(options, nullptr); }
+Result<Loop> Loop::create(const LoopOptions& options) {
+  return detail::make_loop(options, nullptr);
+}
 
 Result<Loop> detail::make_loop(const LoopOptions& options, std::unique_ptr<PollDriver> driver) {
   auto made = LoopCore::make(options, std::move(driver));

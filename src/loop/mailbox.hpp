@@ -58,9 +58,7 @@ class Mailbox {
     signals_.fetch_or(std::uint64_t{1} << (signal - 1), std::memory_order_seq_cst);
     wake_if_asleep();
   }
-  bool closed() const noexcept {
-    return head_.load(std::memory_order_acquire) == closed_mark();
-  }
+  bool closed() const noexcept { return head_.load(std::memory_order_acquire) == closed_mark(); }
 
   // ---- The loop's thread ----
 

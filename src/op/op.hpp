@@ -47,9 +47,9 @@ enum class SourceKind : std::uint8_t {
 /** Record of one descriptor at a backend. A handle embeds it, or the backend owns it (watched). */
 struct Source {
   native_handle handle = no_handle;
-  InterestId interest;                      ///< generation 0: not registered
-  Ready ready = Ready::none;                ///< known and not yet used up
-  Ready registered = Ready::none;           ///< what the poller was last asked for
+  InterestId interest;             ///< generation 0: not registered
+  Ready ready = Ready::none;       ///< known and not yet used up
+  Ready registered = Ready::none;  ///< what the poller was last asked for
   SourceKind kind = SourceKind::stream;
   bool queued : 1 = false;      ///< in the backend's ready queue, at queue_position
   bool duplicable : 1 = false;  ///< others may hold the descriptor: remove, not forget
@@ -57,8 +57,8 @@ struct Source {
   std::uint8_t turn = 0;        ///< turn that `visits` counts for
   std::uint8_t visits = 0;      ///< results that this source gave in that turn
   std::uint32_t queue_position = 0;
-  Op* in = nullptr;                         ///< operations that wait to read (watched: all)
-  Op* out = nullptr;                        ///< operations that wait to write, first in first out
+  Op* in = nullptr;   ///< operations that wait to read (watched: all)
+  Op* out = nullptr;  ///< operations that wait to write, first in first out
 };
 static_assert(sizeof(Source) == 40, "counts in the memory of an idle connection");
 
@@ -67,7 +67,7 @@ struct Op : Work {
   std::int32_t result = 0;  ///< the count or descriptor, or the negative errno
   OpKind kind;
   OpState state = OpState::idle;
-  bool multishot = false;   ///< stays in flight after a result of 0 or more
+  bool multishot = false;  ///< stays in flight after a result of 0 or more
 
   explicit Op(OpKind op_kind) noexcept : kind(op_kind) {}
   bool in_flight() const noexcept { return state == OpState::in_flight; }
