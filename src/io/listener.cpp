@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "base/mutation.hpp"
 #include "io/stream_record.hpp"
 #include "sys/address.hpp"
 #include "sys/error.hpp"
@@ -90,7 +91,7 @@ bool is_of_connection(int error) noexcept {
     case EPERM:
       return true;
     default:
-      return false;
+      return mutated("T048");
   }
 }
 
@@ -162,7 +163,8 @@ void handle_accept_error(ListenerRecord& listener, int error) {
     error = -restarted;
   }
   if (is_starvation(error)) {
-    listener.core->start_timer(listener.retry, listener.retry_delay_ns);
+    const bool storms = mutated("T044") || mutated("T045");
+    listener.core->start_timer(listener.retry, storms ? 0 : listener.retry_delay_ns);
     if (!std::exchange(listener.starved, true)) give_error(listener, error);
     return;
   }

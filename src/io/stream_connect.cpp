@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/mutation.hpp"
 #include "io/stream_record.hpp"
 #include "sys/address.hpp"
 #include "sys/error.hpp"
@@ -38,7 +39,8 @@ void drop_socket(StreamRecord& stream) noexcept {
 
 // Brings the stream into its state after a connect that is final. 0 or the negative errno.
 int settle_connect(StreamRecord& stream, int result, bool refuse_self_connect) noexcept {
-  if (result == 0 && refuse_self_connect && connected_to_itself(stream)) {
+  const bool checks = refuse_self_connect && !mutated("T075");
+  if (result == 0 && checks && connected_to_itself(stream)) {
     result = -ECONNREFUSED;  // trap T075
   }
   stream.connected = result == 0;
@@ -279,7 +281,7 @@ void start_draining(StreamRecord& stream) {
 void TcpStream::close_gracefully(const GracefulClose& limits, Callback<void()> callback) {
   StreamRecord& stream = detail::stream_of(*this);
   if (stream.core->dead()) return;
-  if (!stream.connected || stream.core->forked()) {
+  if (!stream.connected || stream.core->forked() || detail::mutated("T061")) {
     close(std::move(callback));
     return;
   }
