@@ -6,6 +6,7 @@
 
 #include "backend/contract.hpp"
 #include "base/check.hpp"
+#include "base/mutation.hpp"
 #include "base/ring_queue.hpp"
 #include "base/slab.hpp"
 #include "poll/poller_state.hpp"
@@ -38,9 +39,7 @@ constexpr Ready reportable(Ready interest) noexcept {
   return interest | ends | (any(interest, Ready::readable) ? Ready::read_closed : Ready::none);
 }
 
-std::uint64_t token_of(Source& source) noexcept {
-  return reinterpret_cast<std::uint64_t>(&source);
-}
+std::uint64_t token_of(Source& source) noexcept { return reinterpret_cast<std::uint64_t>(&source); }
 
 void finish(Op& op, std::int32_t result) noexcept {
   op.result = result;
@@ -89,6 +88,10 @@ class ReadinessBackend final : public Backend {
   void note_event(Source& source, Ready ready);
   void keep_unwalked();
 
+  [[gnu::noinline]] Op* next_other();
+  [[gnu::noinline]] Op* next_readable(Source& source);
+  [[gnu::noinline]] Op* next_unusual(Source& source, ReceiveOp& op, BufferBlock* block,
+                                     std::int64_t count);
   Op* next_leftover();
   Op* next_of(Source& source);
   Op* next_of_stream(Source& source);
@@ -117,6 +120,7 @@ class ReadinessBackend final : public Backend {
   PollerState poller_;
   Calls& calls_;
   BufferPool& pool_;
+  const std::size_t block_size_ = pool_.block_size();
   const bool edge_;
   Source wake_;
   RingQueue<Source> ready_sources_;
@@ -186,14 +190,13 @@ Trigger ReadinessBackend::trigger_of(const Source& source) const noexcept {
 // interest are collected by the poller, so a pause within one turn costs no call.
 int ReadinessBackend::sync(Source& source) {
   source.plain = edge_ && source.kind == SourceKind::stream && source.out == nullptr &&
-                 source.in != nullptr && source.in->kind == OpKind::receive &&
-                 source.in->multishot;
+                 source.in != nullptr && source.in->kind == OpKind::receive && source.in->multishot;
   const Ready interest = wanted(source);
   if (interest == source.registered) return 0;
   if (source.interest.generation == 0) {
     if (!any(interest)) return 0;
-    const int error = poller_.add_now(source.handle, interest, trigger_of(source),
-                                      token_of(source), source.interest);
+    const int error = poller_.add_now(source.handle, interest, trigger_of(source), token_of(source),
+                                      source.interest);
     if (error < 0) return error;
   } else if (const int error = poller_.modify(source.interest, interest, trigger_of(source));
              error < 0) {
@@ -270,33 +273,50 @@ void ReadinessBackend::keep_unwalked() {
 }
 
 // The path of nearly all bytes: an edge, a leased multishot receive, a short read. Whatever is
-// different goes to `attempt`.
+// different goes to a function of its own, which keeps this one to three saved registers.
 Op* ReadinessBackend::next() {
+  auto* source = reinterpret_cast<Source*>(poller_.take_plain(Ready::readable));
+  if (source == nullptr) [[unlikely]]
+    return next_other();
+  const bool plain = source->plain && source->ready == Ready::none;
+  BufferBlock* block = plain ? pool_.acquire_at_hand() : nullptr;
+  if (block == nullptr) [[unlikely]]
+    return next_readable(*source);
+  const std::int64_t count = calls_.receive(source->handle, block->bytes(), block_size_);
+  auto& op = static_cast<ReceiveOp&>(*source->in);
+  // One comparison for an error, the end of the stream and a full buffer.
+  if (static_cast<std::uint64_t>(count - 1) >= block_size_ - 1) [[unlikely]] {
+    return next_unusual(*source, op, block, count);
+  }
+  op.result = static_cast<std::int32_t>(count);
+  op.block = block;
+  return &op;
+}
+
+// As next(), for any event.
+Op* ReadinessBackend::next_other() {
   for (;;) {
     const auto [token, ready] = poller_.next_ready();
     if (!any(ready)) return next_leftover();
     Source& source = *reinterpret_cast<Source*>(token);
-    Op* in = source.in;
-    const bool plain = source.plain && ready == Ready::readable;
-    BufferBlock* block = plain ? pool_.acquire() : nullptr;
-    if (block == nullptr) [[unlikely]] {
-      note_event(source, ready);
-      if (Op* op = next_of(source)) return op;
-      continue;
-    }
-    auto& op = static_cast<ReceiveOp&>(*in);
-    const std::int64_t count =
-        calls_.receive(source.handle, block->bytes(), pool_.block_size());
-    op.result = static_cast<std::int32_t>(count);
-    const bool short_read = static_cast<std::uint64_t>(count - 1) < pool_.block_size() - 1;
-    if (short_read && !any(source.ready, not_drained_bits)) [[likely]] {
-      op.block = block;
-      source.ready &= ~Ready::readable;
-      return in;
-    }
-    source.ready |= ready;
-    if (Op* finished = after_receive(source, op, block, count)) return finished;
+    note_event(source, ready);
+    if (Op* op = next_of(source)) return op;
   }
+}
+
+// An event that was taken turned out to be for a source that is not plain.
+Op* ReadinessBackend::next_readable(Source& source) {
+  note_event(source, Ready::readable);
+  Op* op = next_of(source);
+  return op != nullptr ? op : next_other();
+}
+
+// A receive of the short path gave something else than a short read.
+Op* ReadinessBackend::next_unusual(Source& source, ReceiveOp& op, BufferBlock* block,
+                                   std::int64_t count) {
+  source.ready |= Ready::readable;
+  Op* finished = after_receive(source, op, block, count);
+  return finished != nullptr ? finished : next_other();
 }
 
 Op* ReadinessBackend::next_leftover() {
@@ -367,7 +387,8 @@ Op* ReadinessBackend::next_of_stream(Source& source) {
 
 Op* ReadinessBackend::next_of_out(Source& source) {
   Op* out = source.out;
-  if (out == nullptr || !any(source.ready, write_bits)) return nullptr;
+  const Ready awaited = mutated("T056") ? Ready::writable : write_bits;
+  if (out == nullptr || !any(source.ready, awaited)) return nullptr;
   const bool finished = out->kind == OpKind::connect
                             ? finish_connect(source, static_cast<ConnectOp&>(*out))
                             : send(source, static_cast<SendOp&>(*out));
@@ -428,6 +449,7 @@ bool ReadinessBackend::receive_into(Source& source, ReceiveIntoOp& op) {
   do {
     count = calls_.receive(source.handle, op.bytes, capacity);
   } while (count == -EINTR);
+  if (mutated("T053") && any(source.ready, Ready::read_closed)) count = 0;
   if (count == -EAGAIN) {
     source.ready &= ~Ready::readable;
     return false;
@@ -445,11 +467,10 @@ bool ReadinessBackend::send(Source& source, SendOp& op) {
       return false;
     }
     const std::size_t rest = op.size - op.done;
-    const std::int64_t count =
-        calls_.send(source.handle, op.bytes + op.done,
-                    rest < transfer_size_max ? rest : transfer_size_max);
+    const std::int64_t count = calls_.send(source.handle, op.bytes + op.done,
+                                           rest < transfer_size_max ? rest : transfer_size_max);
     if (count == -EINTR) continue;
-    if (count == -EAGAIN) {
+    if (count == -EAGAIN || (mutated("T057") && count < 0)) {
       source.ready &= ~Ready::writable;
       return false;
     }
@@ -470,7 +491,8 @@ bool ReadinessBackend::finish_connect(Source& source, ConnectOp& op) {
   socklen_t size = sizeof error;
   const int asked = calls_.get_option(source.handle, SOL_SOCKET, SO_ERROR, &error, &size);
   int result = asked < 0 ? asked : -error;
-  if (result == 0) {
+  if (mutated("T072")) result = 0;
+  if (result == 0 && !mutated("T072")) {
     // Without a peer's name it is not connected, whatever the bits say (traps T056, T072).
     SocketAddress peer;
     peer.size = sizeof peer.storage;
@@ -486,10 +508,10 @@ bool ReadinessBackend::finish_connect(Source& source, ConnectOp& op) {
   return true;
 }
 
-std::int64_t ReadinessBackend::try_send(Source& source,
-                                        std::span<const std::byte> bytes) noexcept {
+std::int64_t ReadinessBackend::try_send(Source& source, std::span<const std::byte> bytes) noexcept {
   if (source.out != nullptr) return -EAGAIN;
-  const std::size_t size = bytes.size() < transfer_size_max ? bytes.size() : transfer_size_max;
+  std::size_t size = bytes.size() < transfer_size_max ? bytes.size() : transfer_size_max;
+  if (mutated("T070")) size = static_cast<std::uint32_t>(bytes.size());
   return calls_.send(source.handle, bytes.data(), size);
 }
 
@@ -665,8 +687,8 @@ ReadinessBackend::WatchedSource* ReadinessBackend::watched_source(const WatchOp&
   WatchedSource* source = watched_sources_.make();
   source->kind = SourceKind::watched;
   source->handle = op.handle;
-  error = poller_.add_now(op.handle, op.interest, Trigger::level, token_of(*source),
-                          source->interest);
+  error =
+      poller_.add_now(op.handle, op.interest, Trigger::level, token_of(*source), source->interest);
   if (error == 0) {
     source->registered = op.interest;
     watched_by_handle_.insert_or_assign(op.handle, source);
@@ -730,8 +752,7 @@ int ReadinessBackend::watch_wake(native_handle event) {
   wake_.interest = {};
   wake_.handle = event;
   poller_.evict(event);
-  return poller_.add_now(event, Ready::readable, Trigger::level, token_of(wake_),
-                         wake_.interest);
+  return poller_.add_now(event, Ready::readable, Trigger::level, token_of(wake_), wake_.interest);
 }
 
 int ReadinessBackend::after_fork() { return poller_.after_fork(); }

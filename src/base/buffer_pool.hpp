@@ -42,6 +42,13 @@ class BufferPool {
     free_ = block->next;
     return block;
   }
+  /** As acquire(), but null when memory would have to be found. */
+  BufferBlock* acquire_at_hand() noexcept {
+    BufferBlock* block = free_;
+    if (block != nullptr) [[likely]]
+      free_ = block->next;
+    return block;
+  }
   /** Any thread. */
   static void release(BufferBlock* block) noexcept {
     BufferPool& pool = *block->pool;

@@ -1,9 +1,10 @@
 #include "io/stream_record.hpp"
 
-
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 
+#include "base/mutation.hpp"
 #include "sys/address.hpp"
 #include "sys/error.hpp"
 #include "sys/inet.hpp"
@@ -40,30 +41,20 @@ void run_receive(Work* work);
   }
 }
 
-/** Enters and leaves a frame, also by an exception. Apart from it, so that it stays in registers. */
-class InFrame {
- public:
-  [[gnu::always_inline]] inline InFrame(LoopCore& core, ReceiveFrame& frame) noexcept
-      : core_(core), stream_(frame.stream), outer_(frame.outer), frame_(frame) {
-    core.receive_frame = &frame;
-    ++stream_.works_queued;
-  }
-  InFrame(const InFrame&) = delete;
-  InFrame& operator=(const InFrame&) = delete;
-  [[gnu::always_inline]] inline ~InFrame() {
-    core_.receive_frame = outer_;
-    if (!stream_.receiving() || frame_.replacement != nullptr) [[unlikely]] {
-      settle_callback(frame_);
-    }
-    core_.work_taken(stream_);
-  }
+[[gnu::always_inline]] inline void enter(ReceiveFrame& frame) noexcept {
+  frame.stream.core->receive_frame = &frame;
+  ++frame.stream.works_queued;
+}
 
- private:
-  LoopCore& core_;
-  StreamRecord& stream_;
-  ReceiveFrame* const outer_;
-  ReceiveFrame& frame_;
-};
+[[gnu::always_inline]] inline void leave(ReceiveFrame& frame) noexcept {
+  StreamRecord& stream = frame.stream;
+  stream.core->receive_frame = frame.outer;
+  if (!stream.receiving() || frame.replacement != nullptr) [[unlikely]]
+    settle_callback(frame);
+  stream.core->work_taken(stream);
+}
+
+[[gnu::noinline, gnu::cold]] void leave_by_exception(ReceiveFrame& frame) noexcept { leave(frame); }
 
 // The outermost call of this stream's callback that is running; null: none.
 ReceiveFrame* frame_of(const StreamRecord& stream) noexcept {
@@ -76,8 +67,7 @@ ReceiveFrame* frame_of(const StreamRecord& stream) noexcept {
 
 void set_receive_callback(StreamRecord& stream, TcpStream::ReceiveCallback&& callback) noexcept {
   if (ReceiveFrame* frame = frame_of(stream)) {
-    delete std::exchange(frame->replacement,
-                         new TcpStream::ReceiveCallback(std::move(callback)));
+    delete std::exchange(frame->replacement, new TcpStream::ReceiveCallback(std::move(callback)));
   } else {
     stream.on_receive = std::move(callback);
   }
@@ -89,9 +79,9 @@ Result<Buffer> take_result(StreamRecord& stream) noexcept {
     return Result<Buffer>(std::in_place, block, block->bytes(),
                           static_cast<std::size_t>(stream.result));
   }
-  if (stream.result >= 0) return Result<Buffer>(std::in_place);
-  return Failure(
-      make_error(-stream.result, "receive", Subject::descriptor(stream.socket.handle)));
+  const bool hides_reset = mutated("T059") && stream.result == -ECONNRESET;
+  if (stream.result >= 0 || hides_reset) return Result<Buffer>(std::in_place);
+  return Failure(make_error(-stream.result, "receive", subject_of(stream)));
 }
 
 // Inside a nested run the stream may have been given another callback while the first one is still
@@ -120,8 +110,13 @@ void call_receive(StreamRecord& stream) {
       return;
     }
   }
-  ReceiveFrame frame{stream, stream.core->receive_frame};
-  const InFrame inside(*stream.core, frame);
+  struct Inside : ReceiveFrame {
+    explicit Inside(StreamRecord& record) noexcept
+        : ReceiveFrame{record, record.core->receive_frame} {
+      enter(*this);
+    }
+    ~Inside() { leave(*this); }
+  } const inside(stream);
   if (stream.on_receive) [[likely]] {
     stream.on_receive(take_result(stream));
   } else {
@@ -165,7 +160,7 @@ void restart_receive_timer(StreamRecord& stream) noexcept {
 }
 
 // Whatever is not a plain buffer for a plain stream.
-void run_other_receive(StreamRecord& stream) {
+[[gnu::noinline]] void run_other_receive(StreamRecord& stream) {
   if (stream.op_queued) return run_queued_receive(stream);
   if (stream.draining) return drain(stream);
   if (stream.extras != nullptr) restart_receive_timer(stream);
@@ -178,12 +173,31 @@ void run_receive(Work* work) {
   LoopCore& core = *stream.core;
   const bool plain = stream.receiving() && stream.extras == nullptr &&
                      core.receive_frame == nullptr && stream.block != nullptr;
-  if (!plain) [[unlikely]] return run_other_receive(stream);
+  if (!plain) [[unlikely]]
+    return run_other_receive(stream);
   ReceiveFrame frame{stream, nullptr};
-  const InFrame inside(core, frame);
+  enter(frame);
   BufferBlock* block = std::exchange(stream.block, nullptr);
-  stream.on_receive(Result<Buffer>(std::in_place, block, block->bytes(),
-                                   static_cast<std::size_t>(stream.result)));
+  // Neither is left to a destructor: what an exception needs then stays out of the registers, and
+  // giving the block back needs no call.
+  union Place {
+    Result<Buffer> buffer;
+    explicit Place(BufferBlock* bytes, std::size_t size) noexcept
+        : buffer(std::in_place, bytes, bytes->bytes(), size) {}
+    ~Place() {}
+  } place(block, static_cast<std::size_t>(stream.result));
+  try {
+    stream.on_receive.call_in_place(std::move(place.buffer));
+  } catch (...) {
+    std::destroy_at(&place.buffer);
+    leave_by_exception(frame);
+    throw;
+  }
+  if (place.buffer) [[likely]] {
+    if (BufferBlock* left = place.buffer->take_block()) [[likely]]
+      BufferPool::release(left);
+  }
+  leave(frame);
 }
 
 void run_receive_into(Work* work) {
@@ -203,8 +217,8 @@ void run_receive_into(Work* work) {
   if (request.result >= 0) {
     owned->callback(static_cast<std::size_t>(request.result));
   } else {
-    owned->callback(Failure(make_error(-request.result, "receive",
-                                       Subject::descriptor(stream.socket.handle))));
+    owned->callback(
+        Failure(make_error(-request.result, "receive", subject_of(stream))));
   }
 }
 
@@ -346,7 +360,7 @@ void end_receive(StreamRecord& stream, CloseMode mode) noexcept {
 void end_receive_into(StreamRecord& stream, CloseMode mode) noexcept {
   std::unique_ptr<ReceiveIntoRequest>& request = stream.extras->receiving_into;
   if (request == nullptr) return;
-  if (request->in_flight()) stream.core->backend().cancel(*request);
+  if (request->in_flight() && !mutated("T007")) stream.core->backend().cancel(*request);
   if (mode == CloseMode::silent) {
     request.reset();
     return;
@@ -379,8 +393,8 @@ void end_connect(StreamRecord& stream, CloseMode mode) noexcept {
 
 void end_extras(StreamRecord& stream, CloseMode mode) noexcept {
   StreamExtras& extras = *stream.extras;
-  for (const auto* timer : {&extras.receive_timer, &extras.send_timer, &extras.connect_timer,
-                            &extras.close_timer}) {
+  for (const auto* timer :
+       {&extras.receive_timer, &extras.send_timer, &extras.connect_timer, &extras.close_timer}) {
     stop_stream_timer(stream, *timer);
   }
   end_connect(stream, mode);
@@ -432,6 +446,7 @@ void TcpStream::close() noexcept {
 void TcpStream::close(Callback<void()> callback) {
   StreamRecord& stream = detail::stream_of(*this);
   if (stream.core->dead()) return;
+  if (detail::mutated("T015") && stream.closed) stream.core->add_reference();
   if (!stream.closed) detail::close_stream(stream, detail::CloseMode::told);
   auto notice = std::make_unique<detail::Notice>();
   notice->closed = std::move(callback);
@@ -458,6 +473,7 @@ int receive_refusal(StreamRecord& stream) noexcept {
   if (stream.closed || stream.core->dead()) return static_cast<int>(Errc::closed);
   if (stream.core->forked()) return static_cast<int>(Errc::forked);
   if (!stream.connected) return static_cast<int>(Errc::not_connected);
+  if (detail::mutated("T058") && stream.extras && stream.extras->send_error) return EPIPE;
   if (stream.socket.in != nullptr || stream.op_queued) return static_cast<int>(Errc::busy);
   return 0;
 }
@@ -466,8 +482,7 @@ void refuse_receive(StreamRecord& stream, TcpStream::ReceiveCallback&& callback,
   if (stream.core->dead()) return;
   auto shared = std::make_shared<TcpStream::ReceiveCallback>(std::move(callback));
   detail::queue_done(
-      stream, [shared](Result<void> done) { (*shared)(Failure(done.error())); }, error,
-      "receive");
+      stream, [shared](Result<void> done) { (*shared)(Failure(done.error())); }, error, "receive");
 }
 
 void start_receive(StreamRecord& stream, bool multishot, TcpStream::ReceiveCallback&& callback,
@@ -540,8 +555,7 @@ void TcpStream::receive_into(std::span<std::byte> bytes, CountCallback callback,
   }
   auto shared = std::make_shared<CountCallback>(std::move(callback));
   detail::queue_done(
-      stream, [shared](Result<void> done) { (*shared)(Failure(done.error())); }, error,
-      "receive");
+      stream, [shared](Result<void> done) { (*shared)(Failure(done.error())); }, error, "receive");
 }
 
 void TcpStream::set_receive_timeout(Duration timeout) {
@@ -557,9 +571,7 @@ void TcpStream::set_receive_timeout(Duration timeout) {
   if (stream.socket.in == nullptr) detail::stop_stream_timer(stream, timer);
 }
 
-native_handle TcpStream::native() const noexcept {
-  return detail::stream_of(*this).socket.handle;
-}
+native_handle TcpStream::native() const noexcept { return detail::stream_of(*this).socket.handle; }
 
 bool TcpStream::connected() const noexcept { return detail::stream_of(*this).connected; }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/mutation.hpp"
 #include "io/stream_record.hpp"
 #include "sys/error.hpp"
 
@@ -38,6 +39,7 @@ void note_queued(StreamRecord& stream, std::size_t size) noexcept {
   StreamExtras& extras = *stream.extras;
   extras.queued_bytes += size;
   stream.core->count_send_queue(static_cast<std::int64_t>(size));
+  if (mutated("T066")) return;
   if (!extras.full && queued_bytes(stream) >= extras.marks.high_bytes) {
     extras.full = true;
     extras.full_due = true;
@@ -105,7 +107,7 @@ void finish_request(SendRequest& request, bool silent) {
   if (result == 0) {
     callback(Result<void>());
   } else {
-    callback(Failure(make_error(-result, "send", Subject::descriptor(stream.socket.handle))));
+    callback(Failure(make_error(-result, "send", subject_of(stream))));
   }
 }
 
@@ -124,14 +126,16 @@ void run_send(Work* work) {
   ++stream.works_queued;
   const Taken taken{stream, *stream.core};
   const int result = request.result;
-  note_sent(stream, request.size);
+  const std::size_t size = request.size;
+  if (!mutated("T065")) note_sent(stream, size);
   if (others_due) queue_request(request, result);
   if (result < 0) {
     stream.extras->send_error = -result;
-    fail_sends(stream, -result, false);
+    fail_sends(stream, -result, mutated("T062"));
   }
   after_send(stream);
   if (!others_due) finish_request(request, false);
+  if (mutated("T065")) note_sent(stream, size);
 }
 
 std::size_t bytes_of_first_send(const StreamRecord& stream) noexcept {
@@ -188,7 +192,7 @@ inline int send_refusal(const StreamRecord& stream) noexcept {
 // Out of line, and straight into the caller's result: the sending functions then need no stack.
 template <class T>
 [[gnu::noinline]] Result<T> refuse_send(StreamRecord& stream, int error) {
-  return failure(error, "send", Subject::descriptor(stream.socket.handle));
+  return failure(error, "send", subject_of(stream));
 }
 
 // A send that the kernel did not take. EAGAIN counts as nothing taken; with any other error the
@@ -208,8 +212,8 @@ int cap_refusal(const StreamRecord& stream, std::size_t size) noexcept {
   const std::size_t queued = queued_bytes(stream);
   if (queued == 0) return 0;
   const LoopCore& core = *stream.core;
-  const bool stream_full = size > stream.extras->marks.hard_bytes_max - std::min(
-                                      queued, stream.extras->marks.hard_bytes_max);
+  const bool stream_full = size > stream.extras->marks.hard_bytes_max -
+                                      std::min(queued, stream.extras->marks.hard_bytes_max);
   const std::size_t loop_max = core.options().send_queue_bytes_max;
   const bool loop_full = size > loop_max - std::min<std::size_t>(core.send_queue_bytes(), loop_max);
   return stream_full || loop_full ? static_cast<int>(Errc::queue_full) : 0;
@@ -363,31 +367,39 @@ Result<void> TcpStream::send_copy(std::span<const std::byte> bytes) {
     return detail::refuse_send<void>(stream, error);
   }
   const std::int64_t count = detail::send_now(stream, bytes);
-  if (count == static_cast<std::int64_t>(bytes.size())) [[likely]] return {};
+  if (count == static_cast<std::int64_t>(bytes.size())) [[likely]]
+    return {};
   return queue_copy(stream, bytes, count);
 }
 
 namespace {
 
-[[gnu::noinline]] Result<std::size_t> try_send_again(StreamRecord& stream,
-                                                     std::span<const std::byte> bytes,
-                                                     std::int64_t count) {
+// try_send() with whatever can be in its way. `count` is what a first attempt gave; -EINTR: it is
+// to be made.
+[[gnu::noinline]] void try_send_slowly(StreamRecord& stream, std::span<const std::byte> bytes,
+                                       std::int64_t count, Result<std::size_t>& result) {
+  if (const int error = detail::special_refusal(stream); error != 0) {
+    result = detail::refuse_send<std::size_t>(stream, error);
+    return;
+  }
   while (count == -EINTR) count = detail::send_now(stream, bytes);
-  if (count >= 0) return static_cast<std::size_t>(count);
-  if (count == -EAGAIN) return std::size_t{0};
-  return detail::latch_send_error<std::size_t>(stream, static_cast<int>(-count));
+  if (count >= 0) {
+    result = static_cast<std::size_t>(count);
+  } else if (count != -EAGAIN) {
+    result = detail::latch_send_error<std::size_t>(stream, static_cast<int>(-count));
+  }
 }
 
 }  // namespace
 
 Result<std::size_t> TcpStream::try_send(std::span<const std::byte> bytes) {
   StreamRecord& stream = detail::stream_of(*this);
-  if (const int error = detail::send_refusal(stream); error != 0) [[unlikely]] {
-    return detail::refuse_send<std::size_t>(stream, error);
-  }
-  const std::int64_t count = detail::send_now(stream, bytes);
-  if (count < 0) [[unlikely]] return try_send_again(stream, bytes, count);
-  return static_cast<std::size_t>(count);
+  const bool plain = detail::plainly_sendable(stream);
+  const std::int64_t count = plain ? detail::send_now(stream, bytes) : -EINTR;
+  Result<std::size_t> result(count < 0 ? std::size_t{0} : static_cast<std::size_t>(count));
+  if (count < 0) [[unlikely]]
+    try_send_slowly(stream, bytes, count, result);
+  return result;
 }
 
 void TcpStream::shutdown_send(DoneCallback callback, std::source_location location) {

@@ -30,10 +30,17 @@ namespace evix::detail {
 
 class Calls;
 
-/** One ready descriptor as a driver reports it. */
-struct DriverEvent {
-  std::uint64_t key;  ///< as given to add
-  Ready ready;
+/**
+ * One ready descriptor as a driver reports it. Laid out as the kernel's epoll_event on x86-64, so
+ * that the epoll driver has nothing to convert: eight instructions an event.
+ */
+struct [[gnu::packed, gnu::may_alias]] DriverEvent {
+  Ready ready = Ready::none;
+  std::uint16_t unused = 0;
+  std::uint64_t key = 0;  ///< as given to add
+
+  DriverEvent() noexcept = default;
+  DriverEvent(std::uint64_t event_key, Ready bits) noexcept : ready(bits), key(event_key) {}
 };
 
 class PollDriver {

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <climits>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,12 @@ static_assert(EPOLLIN == static_cast<unsigned>(Ready::readable) &&
               EPOLLERR == static_cast<unsigned>(Ready::error) &&
               EPOLLHUP == static_cast<unsigned>(Ready::hangup) &&
               EPOLLRDHUP == static_cast<unsigned>(Ready::read_closed));
+
+/** Then the kernel writes straight into the poller's list. */
+constexpr bool same_layout = std::endian::native == std::endian::little &&
+                             sizeof(DriverEvent) == sizeof(epoll_event) &&
+                             offsetof(DriverEvent, ready) == offsetof(epoll_event, events) &&
+                             offsetof(DriverEvent, key) == offsetof(epoll_event, data);
 
 /**
  * EPOLLRDHUP belongs to reading: a level-triggered interest in writing alone would otherwise wake
@@ -72,8 +80,12 @@ class EpollDriver final : public PollDriver {
   }
 
   int wait(std::int64_t timeout_ns, std::span<DriverEvent> out) override {
+    const auto count_max = static_cast<int>(out.size());
+    if constexpr (same_layout) {
+      return wait_kernel(timeout_ns, reinterpret_cast<epoll_event*>(out.data()), count_max);
+    }
     if (buffer_.size() < out.size()) buffer_.resize(out.size());
-    const int count = wait_kernel(timeout_ns, static_cast<int>(out.size()));
+    const int count = wait_kernel(timeout_ns, buffer_.data(), count_max);
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = buffer_[static_cast<std::size_t>(i)];
       out[static_cast<std::size_t>(i)] = {event.data.u64, static_cast<Ready>(event.events)};
@@ -105,26 +117,26 @@ class EpollDriver final : public PollDriver {
     return calls_.epoll_control(epoll_.get(), operation, handle, &event);
   }
 
-  int wait_kernel(std::int64_t timeout_ns, int count_max) noexcept {
+  int wait_kernel(std::int64_t timeout_ns, epoll_event* events, int count_max) noexcept {
     if (nanoseconds_) {
-      const int count = calls_.epoll_wait_ns(epoll_.get(), buffer_.data(), count_max, timeout_ns);
+      const int count = calls_.epoll_wait_ns(epoll_.get(), events, count_max, timeout_ns);
       // EPERM: sandboxes that refuse what they do not know; epoll_pwait2 itself never says it.
       if (count != -ENOSYS && count != -EPERM) return count;
       nanoseconds_ = false;
     }
-    return wait_milliseconds(timeout_ns, count_max);
+    return wait_milliseconds(timeout_ns, events, count_max);
   }
 
   /** Rounds up; a timeout above 24.8 days takes several waits. */
-  int wait_milliseconds(std::int64_t timeout_ns, int count_max) noexcept {
+  int wait_milliseconds(std::int64_t timeout_ns, epoll_event* events, int count_max) noexcept {
     if (timeout_ns <= 0) {
-      return calls_.epoll_wait_ms(epoll_.get(), buffer_.data(), count_max, timeout_ns < 0 ? -1 : 0);
+      return calls_.epoll_wait_ms(epoll_.get(), events, count_max, timeout_ns < 0 ? -1 : 0);
     }
     for (;;) {
       const std::int64_t timeout_ms = (timeout_ns - 1) / nanoseconds_per_millisecond + 1;
       const auto part_ms = static_cast<int>(std::min<std::int64_t>(timeout_ms, INT_MAX));
       const std::int64_t start_ns = part_ms < timeout_ms ? calls_.clock_now() : 0;
-      const int count = calls_.epoll_wait_ms(epoll_.get(), buffer_.data(), count_max, part_ms);
+      const int count = calls_.epoll_wait_ms(epoll_.get(), events, count_max, part_ms);
       if (count != 0 || part_ms == timeout_ms) return count;
       timeout_ns -= calls_.clock_now() - start_ns;
       if (timeout_ns <= 0) return 0;
@@ -135,7 +147,7 @@ class EpollDriver final : public PollDriver {
   Fd epoll_;
   std::uint32_t generation_ = fork_generation();
   bool nanoseconds_ = true;
-  std::vector<epoll_event> buffer_;
+  std::vector<epoll_event> buffer_;  // where the layouts differ
 };
 
 }  // namespace

@@ -62,7 +62,7 @@ void PollerState::end_interest(std::uint32_t slot) noexcept {
   const Interest& interest = table_.at(slot);
   if (interest.has(Interest::always_ready | Interest::gone)) unlist_special(slot);
   if (handles_.find(interest.handle) == slot) handles_.erase(interest.handle);
-  table_.free(slot, wait_number_, next_ != count_);
+  table_.free(slot, wait_number_, next_ != end_);
 }
 
 int PollerState::add(native_handle handle, Ready interest, Trigger trigger, std::uint64_t token,
@@ -160,7 +160,7 @@ void PollerState::evict(native_handle handle) {
 std::size_t PollerState::commit() {
   failures_.clear();
   if (changes_.empty()) return 0;
-  if (next_ != count_) changed_in_walk_ = true;
+  if (next_ != end_) changed_in_walk_ = true;
   // By number: a driver may be a program's own code, and may ask for changes itself.
   for (std::size_t i = 0; i < changes_.size(); ++i) {
     const std::uint32_t slot = changes_[i];
@@ -260,14 +260,15 @@ std::size_t PollerState::count_special() const noexcept {
 
 /** Fills what room there is, beginning where the last wait ended. */
 void PollerState::append_special() {
-  for (std::size_t left = specials_.size(); left > 0 && count_ < events_.size(); --left) {
+  for (std::size_t left = specials_.size(); left > 0 && end_ != events_.data() + events_.size();
+       --left) {
     if (specials_next_ >= specials_.size()) specials_next_ = 0;
     const std::uint32_t slot = specials_[specials_next_++];
     const Interest& interest = table_.at(slot);
     // No kernel set drops it at the close; poll(2) would say POLLNVAL here.
     if (!interest.has(Interest::gone) && driver_->check(interest.handle) != 0) mark_gone(slot);
     const Ready ready = special_ready(interest);
-    if (any(ready)) events_[count_++] = {key_of(slot), ready};
+    if (any(ready)) *end_++ = {key_of(slot), ready};
   }
 }
 
@@ -313,8 +314,8 @@ PollerState::TokenReady PollerState::take_special_ready(const DriverEvent& given
 
 /** Level-triggered events come again by themselves; the kernel has spent the others. */
 void PollerState::rearm_unwalked() {
-  for (; next_ != count_; ++next_) {
-    const std::uint64_t key = events_[next_].key;
+  for (; next_ != end_; ++next_) {
+    const std::uint64_t key = next_->key;
     Interest* interest = table_.find({key_slot(key), key_generation(key)});
     if (interest == nullptr || packed_trigger(interest->kernel) == Trigger::level) continue;
     interest->set(Interest::rearm);
@@ -323,8 +324,8 @@ void PollerState::rearm_unwalked() {
 }
 
 int PollerState::wait(std::int64_t timeout_ns) {
-  if (next_ != count_) rearm_unwalked();
-  next_ = count_ = 0;
+  if (next_ != end_) rearm_unwalked();
+  next_ = end_ = events_.data();
   table_.release_held();
   changed_in_walk_ = false;
   ++wait_number_;
@@ -340,17 +341,17 @@ int PollerState::wait(std::int64_t timeout_ns) {
   if (specials != 0 || !failures_.empty()) timeout_ns = 0;
   const int count = room == 0 ? 0 : driver_->wait(timeout_ns, std::span(events_).first(room));
   if (count < 0) return count;
-  count_ = static_cast<std::size_t>(count);
+  end_ += count;
   audit_left_ -= count;
   if (audit_left_ <= 0) audit();
   if (specials != 0) append_special();
-  return static_cast<int>(count_);
+  return static_cast<int>(end_ - events_.data());
 }
 
 /** Verifies the descriptor of one event of the kernel's. */
 void PollerState::audit() {
   audit_left_ = audit_interval;
-  const std::uint64_t key = events_[count_ - 1].key;
+  const std::uint64_t key = end_[-1].key;
   const Interest* interest = table_.find({key_slot(key), key_generation(key)});
   if (interest == nullptr || interest->kernel == 0) return;
   if (driver_->verify(interest->handle, key) == 0) return;
@@ -381,7 +382,7 @@ int PollerState::rebuild(bool forked) {
 
 int PollerState::after_fork() {
   failures_.clear();
-  next_ = count_ = 0;
+  next_ = end_ = events_.data();
   table_.release_held();
   return rebuild(true);
 }

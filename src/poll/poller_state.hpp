@@ -55,8 +55,8 @@ class PollerState {
 
   /** The next event whose interest still exists and is enabled; false at the end. */
   bool next_event(PollEvent& event) {
-    while (next_ != count_) {
-      const DriverEvent given = events_[next_++];
+    while (next_ != end_) {
+      const DriverEvent given = *next_++;
       const std::uint32_t slot = key_slot(given.key);
       const Interest& interest = table_.at(slot);
       const bool plain = interest.generation == key_generation(given.key) &&
@@ -83,8 +83,8 @@ class PollerState {
   };
   /** As next_event(), for the loop: returned in registers, a third of the instructions. */
   TokenReady next_ready() {
-    while (next_ != count_) {
-      const DriverEvent& given = events_[next_++];
+    while (next_ != end_) {
+      const DriverEvent& given = *next_++;
       const Interest& interest = table_.at(key_slot(given.key));
       const bool plain = interest.generation == key_generation(given.key) &&
                          (interest.flags & plain_mask) == Interest::enabled &&
@@ -97,8 +97,24 @@ class PollerState {
     }
     return {0, Ready::none};
   }
+  /**
+   * Takes the next event and gives its token when it is `ready` and nothing else, for an interest
+   * with nothing special about it; else 0, and nothing is taken. What the interest is in is not
+   * looked at: the caller does.
+   */
+  std::uint64_t take_plain(Ready ready) noexcept {
+    if (next_ == end_) return 0;
+    const DriverEvent& given = *next_;
+    const Interest& interest = table_.at(key_slot(given.key));
+    const bool plain = interest.generation == key_generation(given.key) &&
+                       (interest.flags & plain_mask) == Interest::enabled && given.ready == ready;
+    if (!plain) [[unlikely]]
+      return 0;
+    ++next_;
+    return interest.token;
+  }
   /** Events of the last wait that were not walked yet. */
-  bool has_events() const noexcept { return next_ != count_; }
+  bool has_events() const noexcept { return next_ != end_; }
 
   std::size_t size() const noexcept { return table_.size(); }
   int after_fork();
@@ -151,8 +167,8 @@ class PollerState {
   std::unique_ptr<PollDriver> driver_;
   InterestTable table_;
   std::vector<DriverEvent> events_;  // of the last wait; never resized
-  std::size_t next_ = 0;             // events_[next_..count_) are still to be walked
-  std::size_t count_ = 0;
+  DriverEvent* next_ = nullptr;      // [next_, end_) are still to be walked
+  DriverEvent* end_ = nullptr;
   std::vector<std::uint32_t> changes_;  // slots with Interest::dirty
   std::vector<ChangeFailure> failures_;
   HandleIndex handles_;

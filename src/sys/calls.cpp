@@ -7,8 +7,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/mutation.hpp"
+
 #if defined(__has_feature)
-#define EVIX_CLANG_SANITIZED                                        \
+#define EVIX_CLANG_SANITIZED                                              \
   (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
    __has_feature(memory_sanitizer))
 #else
@@ -72,12 +74,16 @@ namespace {
 inline std::int64_t socket_call(long number, int fd, const void* bytes, std::size_t size,
                                 long flags) noexcept {
   std::int64_t result = number;
+  // Named registers throughout: with constraint letters gcc 12 goes through a saved one.
+  register long rdi asm("rdi") = fd;
+  register const void* rsi asm("rsi") = bytes;
+  register std::size_t rdx asm("rdx") = size;
   register long r10 asm("r10") = flags;
   register long r8 asm("r8") = 0;
   register long r9 asm("r9") = 0;
   asm volatile("syscall"
                : "+a"(result)
-               : "D"(static_cast<long>(fd)), "S"(bytes), "d"(size), "r"(r10), "r"(r8), "r"(r9)
+               : "r"(rdi), "r"(rsi), "r"(rdx), "r"(r10), "r"(r8), "r"(r9)
                : "rcx", "r11", "memory");
   return result;
 }
@@ -89,7 +95,7 @@ std::int64_t Calls::receive(int fd, void* bytes, std::size_t size) noexcept {
 }
 
 std::int64_t Calls::send(int fd, const void* bytes, std::size_t size) noexcept {
-  return socket_call(SYS_sendto, fd, bytes, size, MSG_NOSIGNAL);
+  return socket_call(SYS_sendto, fd, bytes, size, mutated("T071") ? 0 : MSG_NOSIGNAL);
 }
 #else
 std::int64_t Calls::receive(int fd, void* bytes, std::size_t size) noexcept {
