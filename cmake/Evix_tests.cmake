@@ -86,6 +86,12 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 if(TARGET evix_cli)
   add_subdirectory("${PROJECT_SOURCE_DIR}/tests/cli" "${PROJECT_BINARY_DIR}/tests/cli")
 endif()
+if(TARGET test_backend)
+  add_test(NAME backend.skips
+           COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/backend/check_skips.py"
+                   $<TARGET_FILE:test_backend>)
+  set_tests_properties(backend.skips PROPERTIES TIMEOUT 300 LABELS backend)
+endif()
 add_test(NAME layers.tree COMMAND "${PROJECT_SOURCE_DIR}/scripts/check-layers")
 add_test(NAME layers.planted_violations
          COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/layers/check_layers_test.py"
