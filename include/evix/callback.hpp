@@ -29,7 +29,7 @@ class Callback<R(Arguments...), capacity_bytes> {
              std::is_invocable_r_v<R, std::decay_t<F>&, Arguments...>)
   Callback(F&& function) {
     using Function = std::decay_t<F>;
-    if constexpr (std::is_pointer_v<Function>) {
+    if constexpr (std::is_pointer_v<std::remove_cvref_t<F>>) {
       if (function == nullptr) return;
     }
     if constexpr (fits<Function>) {
