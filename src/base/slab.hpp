@@ -33,7 +33,13 @@ class Slab {
     const std::uint32_t slot = free_head_;
     Cell& cell = cell_at(slot);
     const std::uint32_t next_free = cell.next_free;
-    T* object = ::new (static_cast<void*>(cell.bytes)) T(std::forward<Arguments>(arguments)...);
+    T* object = nullptr;
+    try {
+      object = ::new (static_cast<void*>(cell.bytes)) T(std::forward<Arguments>(arguments)...);
+    } catch (...) {
+      cell.next_free = next_free;  // the constructor may have written over it
+      throw;
+    }
     free_head_ = next_free;
     object->slot = slot;
     set_live(slot, true);
