@@ -291,7 +291,7 @@ TEST_P(LoopTurn, RunForRunsTurnsForThatTime) {
   EXPECT_EQ(loop.run_for(55ms), 0);
   loop.update_now();
   EXPECT_GE(loop.now() - start, 55ms);
-  EXPECT_LE(ticks, 5);
+  EXPECT_LE(ticks, (loop.now() - start) / 10ms);
   if (is_sim()) {
     EXPECT_EQ(ticks, 5);
     EXPECT_EQ(loop.now() - start, 55ms);
