@@ -214,9 +214,10 @@ class EVIX_API TcpListener : public Handle {
   /** A call for each connection until accept_stop(). Errors that end it are reported once. */
   void accept_start(AcceptCallback callback,
                     std::source_location location = std::source_location::current());
-  /** One connection. */
+  /** One connection. One that is still waiting ends with operation_canceled. */
   void accept(AcceptCallback callback,
               std::source_location location = std::source_location::current());
+  /** Ends accept() or accept_start() without a further call. */
   void accept_stop() noexcept;
 
   Result<Address> local_address() const;

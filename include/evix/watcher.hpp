@@ -19,6 +19,8 @@ namespace evix {
  * and the watcher is started, there is one call a turn, with all bits of that turn together.
  *
  * - Any number of watchers may watch one descriptor; each gets the bits it asked for.
+ * - The bits are those of the end of the turn's wait: what one watcher has read, another one of the
+ *   same descriptor may still be told of, so watched descriptors are best non-blocking.
  * - Hang-ups and errors go to every watcher, whatever it asked for.
  * - Regular files, directories and /dev/null are always ready while watched. A closed descriptor
  *   or one opened with O_PATH is an error at once (EBADF).

@@ -77,6 +77,8 @@ class ReadinessBackend final : public Backend {
   };
 
   int sync(Source& source);
+  int stay_registered(Source& source);
+  void take_failures();
   Ready wanted(const Source& source) const noexcept;
   Trigger trigger_of(const Source& source) const noexcept;
   void enqueue(Source& source) {
@@ -206,6 +208,21 @@ int ReadinessBackend::sync(Source& source) {
   return 0;
 }
 
+// Before an operation goes on waiting: a batched registration may have been refused, and then
+// nothing would ever come. 0, or the negative errno with which the operation ends.
+int ReadinessBackend::stay_registered(Source& source) {
+  return source.interest.generation != 0 ? 0 : sync(source);
+}
+
+// What the poller could not register: each operation finds out when it is tried.
+void ReadinessBackend::take_failures() {
+  for (const ChangeFailure& failure : poller_.failures()) {
+    Source& source = *reinterpret_cast<Source*>(failure.token);
+    note_event(source, Ready::invalid);
+    if (source.in != nullptr || source.out != nullptr) enqueue(source);
+  }
+}
+
 // ---- Ready sources ---------------------------------------------------------------------------
 
 void ReadinessBackend::dequeue(Source& source) noexcept {
@@ -228,11 +245,7 @@ int ReadinessBackend::wait(std::int64_t timeout_ns) {
   const int count = poller_.wait(ready_sources_.empty() ? timeout_ns : 0);
   ++turn_;
   if (count < 0 && count != -EINTR) return count;
-  for (const ChangeFailure& failure : poller_.failures()) {
-    Source& source = *reinterpret_cast<Source*>(failure.token);
-    note_event(source, Ready::invalid);
-    if (source.in != nullptr || source.out != nullptr) enqueue(source);
-  }
+  take_failures();
   visits_left_ = ready_sources_.size();
   return 0;
 }
@@ -359,7 +372,8 @@ Op* ReadinessBackend::after_receive(Source& source, ReceiveOp& op, BufferBlock* 
   }
   if (count == -EAGAIN) {
     source.ready &= ~Ready::readable;
-    return next_of_out(source);
+    count = stay_registered(source);
+    if (count == 0) return next_of_out(source);
   }
   op.result = static_cast<std::int32_t>(count);
   if (count <= 0 || !op.multishot) unpark(op);
@@ -405,7 +419,10 @@ Op* ReadinessBackend::next_of_listener(Source& source) {
     result = calls_.accept(source.handle);
     // The connection is gone, the next one may be there (accept(2), "Error handling").
   } while (result == -EINTR || result == -ECONNABORTED || result == -EPROTO);
-  if (result == -EAGAIN) return nullptr;
+  if (result == -EAGAIN) {
+    result = stay_registered(source);
+    if (result == 0) return nullptr;
+  }
   op->result = result;
   if (result < 0 || !op->multishot) {
     unpark(*op);
@@ -452,7 +469,8 @@ bool ReadinessBackend::receive_into(Source& source, ReceiveIntoOp& op) {
   if (mutated("T053") && any(source.ready, Ready::read_closed)) count = 0;
   if (count == -EAGAIN) {
     source.ready &= ~Ready::readable;
-    return false;
+    count = stay_registered(source);
+    if (count == 0) return false;
   }
   op.result = static_cast<std::int32_t>(count);
   if (count > 0) note_received(source, static_cast<std::size_t>(count), capacity);
@@ -472,7 +490,11 @@ bool ReadinessBackend::send(Source& source, SendOp& op) {
     if (count == -EINTR) continue;
     if (count == -EAGAIN || (mutated("T057") && count < 0)) {
       source.ready &= ~Ready::writable;
-      return false;
+      const int refused = stay_registered(source);
+      if (refused == 0) return false;
+      op.result = refused;
+      unpark(op);
+      return true;
     }
     if (count < 0) {
       op.result = static_cast<std::int32_t>(count);
@@ -565,7 +587,8 @@ Started ReadinessBackend::start_connect(ConnectOp& op) {
   do {
     result = calls_.connect(op.source->handle, address.get(), address.size);
   } while (result == -EINTR);
-  if (result != -EINPROGRESS) {
+  // Already in progress: an interrupted call has gone on without us (connect(2), EINTR).
+  if (result != -EINPROGRESS && result != -EALREADY) {
     finish(op, result);
     return Started::done;
   }
@@ -755,7 +778,11 @@ int ReadinessBackend::watch_wake(native_handle event) {
   return poller_.add_now(event, Ready::readable, Trigger::level, token_of(wake_), wake_.interest);
 }
 
-int ReadinessBackend::after_fork() { return poller_.after_fork(); }
+int ReadinessBackend::after_fork() {
+  const int error = poller_.after_fork();
+  if (error == 0) take_failures();
+  return error;
+}
 
 std::vector<std::string> ReadinessBackend::fallbacks() const {
   if (kind() != BackendKind::epoll || poller_.driver().waits_nanoseconds()) return {};

@@ -8,6 +8,7 @@
 #include "io/stream_record.hpp"
 #include "sys/address.hpp"
 #include "sys/error.hpp"
+#include "sys/fd.hpp"
 #include "sys/inet.hpp"
 
 namespace evix {
@@ -185,7 +186,9 @@ void run_accept(Work* work) {
     listener.wanted = false;
     core.set_active(listener, false);
   }
-  TcpStream stream(make_stream(core, listener.result));
+  Fd accepted(core.calls(), listener.result);
+  TcpStream stream(make_stream(core, accepted.get()));
+  (void)accepted.release();
   AcceptCall call(listener);
   call(std::move(stream));
 }
@@ -218,6 +221,9 @@ void begin_accepting(ListenerRecord& listener, bool multishot,
                      TcpListener::AcceptCallback&& callback, std::source_location location) {
   LoopCore& core = *listener.core;
   if (core.dead()) return;
+  // An accept() that is still waiting ends; accept_start() is only restarted.
+  const bool waits_for_one = listener.wanted && !listener.multishot;
+  if (waits_for_one) queue_error(listener, ECANCELED);
   listener.stop_accepting();
   listener.location = location;
   listener.on_accept = std::make_shared<TcpListener::AcceptCallback>(std::move(callback));

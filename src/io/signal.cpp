@@ -3,6 +3,7 @@
 
 #include <cerrno>
 
+#include "loop/callback_slot.hpp"
 #include "loop/core.hpp"
 #include "sys/error.hpp"
 #include "sys/signal_hub.hpp"
@@ -19,15 +20,16 @@ void note(void* mailbox, int signal) noexcept {
 
 struct SignalRecord : HandleRecord, Work {
   std::unique_ptr<SignalReceiver> receiver;
-  SignalWatcher::SignalCallback callback;
+  CallbackSlot<void(int)> callback;
   int signal = 0;
+  int caught = 0;  ///< queued and not yet told; 0 after a stop
   bool once = false;
 
   SignalRecord() noexcept : HandleRecord(HandleKind::signal) { run = run_signal; }
   void stop() noexcept {
     if (receiver != nullptr) SignalHub::leave(core->calls(), *receiver);
     receiver.reset();
-    signal = 0;
+    signal = caught = 0;
     core->set_active(*this, false);
   }
   void shut() noexcept {
@@ -48,25 +50,20 @@ SignalRecord& record_of(const SignalWatcher& watcher) noexcept {
   return record;
 }
 
-// What was queued for a signal runs only if the watcher still watches it.
+// What was queued for a signal runs only if the watcher still watches it, since before it came.
 void run_signal(Work* work) {
   auto& record = static_cast<SignalRecord&>(*work);
   LoopCore& core = *record.core;
-  record.op_queued = false;
-  struct Restore {
+  struct Taken {
     SignalRecord& record;
     LoopCore& core;
-    SignalWatcher::SignalCallback callback;
-    ~Restore() {
-      if (record.signal != 0 && !record.callback) record.callback = std::move(callback);
-      core.work_taken(record);
-    }
-  } running{record, core, {}};
-  if (record.released || core.discarding() || record.signal == 0) return;
-  const int signal = record.signal;
-  running.callback = std::move(record.callback);
+    ~Taken() { core.work_taken(record); }
+  } const taken{record, core};
+  record.op_queued = false;
+  const int signal = std::exchange(record.caught, 0);
+  if (record.released || core.discarding() || signal == 0) return;
   if (record.once) record.stop();
-  running.callback(signal);
+  call_slot(record, record.callback, [&] { return record.signal != 0; }, signal);
 }
 
 void queue_signals(LoopCore& core, std::uint64_t bits) {
@@ -79,8 +76,10 @@ void queue_signals(LoopCore& core, std::uint64_t bits) {
           [](HandleRecord& each, void* pointer) {
             auto& [owner, pending] = *static_cast<Context*>(pointer);
             auto& record = static_cast<SignalRecord&>(each);
-            if (record.signal == 0 || record.op_queued) return;
+            if (record.signal == 0) return;
             if ((pending >> (record.signal - 1) & 1U) == 0) return;
+            record.caught = record.signal;
+            if (record.op_queued) return;
             record.op_queued = true;
             ++record.works_queued;
             owner.queue_finished(record);
@@ -108,7 +107,7 @@ Result<void> start(SignalRecord& record, int signal, bool once,
   }
   core.set_signals_hook(queue_signals);
   record.location = location;
-  record.callback = std::move(callback);
+  record.callback.set(std::move(callback));
   record.signal = signal;
   record.once = once;
   core.set_active(record, true);

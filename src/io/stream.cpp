@@ -31,8 +31,12 @@ namespace {
 
 void run_receive(Work* work);
 
+ReceiveFrame* frame_of(const StreamRecord& stream) noexcept;
+
+// Only the outermost call lets the callback go: until then it is running.
 [[gnu::noinline]] void settle_callback(ReceiveFrame& frame) noexcept {
   StreamRecord& stream = frame.stream;
+  if (frame_of(stream) != nullptr) return;
   if (frame.replacement != nullptr) {
     stream.on_receive = std::move(*frame.replacement);
     delete frame.replacement;
@@ -130,7 +134,15 @@ void drain(StreamRecord& stream) {
   const std::size_t size = dropped ? dropped->size() : 0;
   const bool more = stream.receiving() && size < extras.drain_left_bytes;
   extras.drain_left_bytes -= std::min(extras.drain_left_bytes, size);
-  if (!more) close_stream(stream, CloseMode::told);
+  if (more) return;
+  // What is still queued goes out first; after_send() closes then, and the time limit at the last.
+  if (dropped && !extras.shutdown_done) {
+    if (stream.receiving()) stream.core->backend().cancel(stream.receive_op());
+    stream.draining = false;
+    extras.drained = true;
+    return;
+  }
+  close_stream(stream, CloseMode::told);
 }
 
 // The operation was cancelled with the stream: its end comes from the loop's queue.
@@ -487,6 +499,7 @@ void refuse_receive(StreamRecord& stream, TcpStream::ReceiveCallback&& callback,
 
 void start_receive(StreamRecord& stream, bool multishot, TcpStream::ReceiveCallback&& callback,
                    std::source_location location) {
+  if (!callback) callback = [](const Result<Buffer>&) {};
   if (const int error = receive_refusal(stream); error != 0) {
     refuse_receive(stream, std::move(callback), error);
     return;
@@ -524,14 +537,15 @@ void TcpStream::receive_stop() noexcept {
   if (stream.extras != nullptr) {
     detail::stop_stream_timer(stream, stream.extras->receive_timer);
   }
-  detail::set_receive_callback(stream, {});
   detail::update_active(stream);
+  detail::set_receive_callback(stream, {});
 }
 
 void TcpStream::receive_into(std::span<std::byte> bytes, CountCallback callback,
                              std::source_location location) {
   StreamRecord& stream = detail::stream_of(*this);
   if (stream.core->dead()) return;
+  if (!callback) callback = [](const Result<std::size_t>&) {};
   int error = receive_refusal(stream);
   if (error == 0 && bytes.empty()) error = EINVAL;
   if (error == 0) {

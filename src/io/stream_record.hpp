@@ -82,6 +82,7 @@ struct StreamExtras {
   std::unique_ptr<Notice> shutdown_notice;
   std::unique_ptr<Notice> graceful_notice;
   std::size_t drain_left_bytes = 0;
+  bool drained = false;  ///< the peer's end or the limit came before all was sent
   bool graceful = false;
 
   std::unique_ptr<StreamTimer> receive_timer;
@@ -123,6 +124,10 @@ inline StreamRecord& stream_of(const TcpStream& stream) noexcept {
   auto& record = static_cast<StreamRecord&>(*stream.record());
   record.core->check_usable("a stream was used by a thread that does not run its loop");
   return record;
+}
+/** For messages: the descriptor, nothing once it is closed. */
+inline Subject subject_of(const StreamRecord& stream) noexcept {
+  return stream.opened() ? Subject::descriptor(stream.socket.handle) : Subject();
 }
 /** A connected descriptor becomes a stream, which owns it. */
 StreamRecord* make_stream(LoopCore& core, native_handle handle);

@@ -304,7 +304,7 @@ void after_send(StreamRecord& stream) noexcept {
     if (extras.shutdown_notice != nullptr) {
       queue_notice(stream, std::move(extras.shutdown_notice), error);
     }
-    if (extras.graceful && error != 0) close_stream(stream, CloseMode::told);
+    if (extras.graceful && (error != 0 || extras.drained)) close_stream(stream, CloseMode::told);
   }
   update_active(stream);
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "loop/callback_slot.hpp"
 #include "loop/core.hpp"
 
 namespace evix {
@@ -50,7 +51,7 @@ namespace {
 
 struct WakerRecord : HandleRecord {
   WakeNode* node = nullptr;
-  Callback<void()> callback;
+  CallbackSlot<void()> callback;
 
   WakerRecord() noexcept : HandleRecord(HandleKind::waker) {}
   void shut() noexcept {
@@ -73,17 +74,7 @@ void run_wake(Work* work) {
   auto* record = static_cast<WakerRecord*>(node.record);
   node.release();
   if (record == nullptr) return;
-  struct Restore {
-    WakerRecord& record;
-    LoopCore& core;
-    Callback<void()> callback;
-    ~Restore() {
-      if (record.node != nullptr && !record.callback) record.callback = std::move(callback);
-      core.work_taken(record);
-    }
-  } running{*record, *record->core, std::move(record->callback)};
-  ++record->works_queued;
-  running.callback();
+  call_slot(*record, record->callback, [record] { return record->node != nullptr; });
 }
 
 WakerRecord& record_of(const Waker& waker) noexcept {
@@ -119,7 +110,7 @@ Waker::Waker(Loop& loop, Callback<void()> callback, std::source_location locatio
     : Handle(loop.core().make_record<detail::WakerRecord>(HandleKind::waker)) {
   auto& record = static_cast<detail::WakerRecord&>(*record_);
   record.location = location;
-  record.callback = std::move(callback);
+  record.callback.set(std::move(callback));
   record.node = new detail::WakeNode(record.core->mailbox());
   record.node->record = &record;
   record.referenced = false;

@@ -1,6 +1,7 @@
 #include <evix/loop.hpp>
 #include <evix/watcher.hpp>
 
+#include "loop/callback_slot.hpp"
 #include "loop/core.hpp"
 #include "sys/error.hpp"
 
@@ -11,7 +12,7 @@ namespace {
 void run_watch(Work* work);
 
 struct WatcherRecord : HandleRecord, WatchOp {
-  Watcher::ReadyCallback callback;
+  CallbackSlot<void(Ready)> callback;
 
   WatcherRecord() noexcept : HandleRecord(HandleKind::watcher) { run = run_watch; }
   WatchOp& op() noexcept { return *this; }
@@ -45,17 +46,7 @@ void run_watch(Work* work) {
   auto& record = static_cast<WatcherRecord&>(*static_cast<WatchOp*>(work));
   LoopCore& core = *record.core;
   if (!record.op().in_flight()) core.set_active(record, false);
-  struct Restore {
-    WatcherRecord& record;
-    LoopCore& core;
-    Watcher::ReadyCallback callback;
-    ~Restore() {
-      if (record.op().in_flight() && !record.callback) record.callback = std::move(callback);
-      core.work_taken(record);
-    }
-  } running{record, core, std::move(record.callback)};
-  ++record.works_queued;
-  running.callback(record.op().ready);
+  call_slot(record, record.callback, [&] { return record.op().in_flight(); }, record.op().ready);
 }
 
 Result<void> start(WatcherRecord& record, native_handle handle, Ready interest, bool once,
@@ -71,7 +62,7 @@ Result<void> start(WatcherRecord& record, native_handle handle, Ready interest, 
     record.callback.reset();
     return failure(-record.op().result, "watch", Subject::descriptor(handle));
   }
-  record.callback = std::move(callback);
+  record.callback.set(std::move(callback));
   record.core->set_active(record, true);
   return {};
 }

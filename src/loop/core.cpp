@@ -77,12 +77,13 @@ void LoopCore::release() noexcept {
 
 void LoopCore::shut_down() noexcept {
   check_usable("a loop was destroyed while another thread runs it");
+  forget_parents_run();
   check(depth_ == 0, "a loop was destroyed inside one of its callbacks");
   acquire();
   const auto shut = [](HandleRecord& record, void* context) {
     auto& core = *static_cast<LoopCore*>(context);
-    core.stores_[static_cast<std::size_t>(record.kind)]->shut(record);
     core.set_active(record, false);
+    core.stores_[static_cast<std::size_t>(record.kind)]->shut(record);
   };
   for (auto& store : stores_) {
     if (store != nullptr) store->for_each(shut, this);
@@ -109,9 +110,19 @@ void LoopCore::discard_queues() noexcept {
   while (Work* work = finished_.pop()) dispatch(work);
 }
 
+// Another thread of the parent was running the loop when this one forked: it does not exist here.
+void LoopCore::forget_parents_run() noexcept {
+  const ThreadId runner = running_thread_.load(std::memory_order_relaxed);
+  if (!forked() || runner == nullptr || runner == current_thread()) return;
+  running_thread_.store(nullptr, std::memory_order_relaxed);
+  pool_->set_owner(nullptr);
+  depth_ = 0;
+}
+
 Result<void> LoopCore::after_fork() {
   check_usable("after_fork() from a thread that does not run the loop");
   if (!forked()) return {};
+  forget_parents_run();
   fork_generation_ = fork_generation();
   owner_ = nullptr;
   if (const int error = mailbox_->after_fork(); error < 0) return failure(-error, "after fork");
@@ -131,6 +142,8 @@ class LoopCore::RunScope {
     if (core_.depth_++ == 0) core_.pool_->set_owner(current_thread());
   }
   ~RunScope() {
+    // A stop() before the exception has been obeyed: the next run() is another one.
+    if (std::uncaught_exceptions() > exceptions_) core_.take_stop();
     if (--core_.depth_ != 0) return;
     core_.pool_->set_owner(nullptr);
     core_.running_thread_.store(nullptr, std::memory_order_release);
@@ -140,6 +153,7 @@ class LoopCore::RunScope {
 
  private:
   LoopCore& core_;
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 int LoopCore::fail_run(Error error) noexcept {
@@ -169,8 +183,9 @@ int LoopCore::enter_allowed() {
   }
   if (depth_ == 0) {
     if (owner_ != nullptr && owner_ != here && operations_in_flight()) {
+      const int refused = fail_run(make_error(Errc::wrong_thread, "run"));
       running_thread_.store(nullptr, std::memory_order_release);
-      return fail_run(make_error(Errc::wrong_thread, "run"));
+      return refused;
     }
     owner_ = here;
   }
@@ -216,9 +231,11 @@ void LoopCore::clear_stop() noexcept { stop_.store(0, std::memory_order_relaxed)
 
 // Whether this run has to end. stop() ends one run, stop_all() stays until the outermost.
 bool LoopCore::take_stop() noexcept {
-  const int wanted = stop_.load(std::memory_order_acquire);
+  int wanted = stop_.load(std::memory_order_acquire);
   if (wanted == 0) return false;
-  if (wanted == stop_one || depth_ == 1) stop_.store(0, std::memory_order_relaxed);
+  // A stop_all() that comes meanwhile must not be taken for this one.
+  while ((wanted == stop_one || depth_ == 1) && !stop_.compare_exchange_weak(wanted, 0)) {
+  }
   return true;
 }
 
@@ -260,7 +277,24 @@ void LoopCore::run_immediates() {
   publish_queue_length();
 }
 
+// A hook may set another hook.
+void LoopCore::call_hook(Callback<void()>& hook) {
+  if (!hook) return;
+  struct Restore {
+    Callback<void()>& hook;
+    Callback<void()> running;
+    ~Restore() {
+      if (!hook && !replaced) hook = std::move(running);
+    }
+    bool& replaced;
+  } restore{hook, std::move(hook), hooks_replaced_};
+  hooks_replaced_ = false;
+  restore.running();
+}
+
 int LoopCore::wait_for_work(std::int64_t limit_ns) {
+  call_hook(before_wait_);  // it may post, stop, or start what the wait has to know
+  if (forked()) return fail_run(make_error(Errc::forked, "run"));
   const bool timers_before = have_timers();
   std::int64_t timeout_ns = limit_ns;
   if (timers_before) {
@@ -272,9 +306,8 @@ int LoopCore::wait_for_work(std::int64_t limit_ns) {
     if (timers_.next_deadline_ns() != never_ns && sooner) timeout_ns = left_ns < 0 ? 0 : left_ns;
   }
   if (must_look() || stopping() || backend_->has_leftovers() || !alive()) timeout_ns = 0;
-  if (before_wait_) before_wait_();
   const int failed = wait_in_backend(timeout_ns, timers_before);
-  if (after_wait_) after_wait_();
+  call_hook(after_wait_);
   return failed;
 }
 
@@ -287,6 +320,11 @@ int LoopCore::wait_in_backend(std::int64_t timeout_ns, bool read_clock) {
       if (const int error = ensure_wake(); error < 0) return fail_run(make_error(-error, "wake"));
     }
     sleeps = mailbox_->fall_asleep();
+    // A stop() of another thread: either it sees that the loop is falling asleep, or this sees it.
+    if (sleeps && stop_.load(std::memory_order_seq_cst) != 0) {
+      mailbox_->wake_up();
+      sleeps = false;
+    }
   }
   if (!sleeps) {
     const int error = backend_->wait(0);
@@ -334,6 +372,8 @@ void LoopCore::run_timers() {
     }
     if (node == nullptr) break;
     auto* timer = static_cast<TimerWork*>(node);
+    // Restarted since it was placed: it waits in the fresh list, with its new delay.
+    if (timer->state == TimerWork::State::fresh) continue;
     timer->state = TimerWork::State::idle;
     take_from(counters_.timers_armed, 1);
     dispatch(timer);
@@ -443,6 +483,11 @@ void LoopCore::unlink_fresh(TimerWork& timer) noexcept {
 }
 
 void LoopCore::place_fresh_timers(std::int64_t now) noexcept {
+  if (timers_.empty()) {
+    // Tells the store where time stands; it would sort the first timers twice else.
+    timers_.begin_pass(now);
+    timers_.pop_due();
+  }
   for (TimerWork* timer = fresh_first_; timer != nullptr; timer = timer->fresh_next) {
     timer->state = TimerWork::State::placed;
     if (mutated("T086")) timer->delay_ns = static_cast<std::int32_t>(timer->delay_ns / 1'000'000);

@@ -58,7 +58,8 @@ class LoopCore {
   /** Whether the calling thread may use the loop now. */
   bool usable_here() const noexcept {
     const ThreadId runner = running_thread_.load(std::memory_order_relaxed);
-    return runner == current_thread() || runner == nullptr;
+    // The thread that ran it may not exist in a forked child, where nothing runs it any more.
+    return runner == current_thread() || runner == nullptr || forked();
   }
   void check_usable(const char* what) const noexcept {
     if (!usable_here()) [[unlikely]] {
@@ -156,6 +157,7 @@ class LoopCore {
   void set_wait_hooks(Callback<void()> before, Callback<void()> after) {
     before_wait_ = std::move(before);
     after_wait_ = std::move(after);
+    hooks_replaced_ = true;
   }
   /** Called with the pending bits of caught signals, on the loop's thread. */
   using SignalsHook = void (*)(LoopCore& core, std::uint64_t bits);
@@ -195,6 +197,8 @@ class LoopCore {
   explicit LoopCore(const LoopOptions& options);
   ~LoopCore();
 
+  void forget_parents_run() noexcept;
+  void call_hook(Callback<void()>& hook);
   int fail_run(Error error) noexcept;
   int enter_allowed();
   bool operations_in_flight();
@@ -252,6 +256,7 @@ class LoopCore {
   bool wake_watched_ = false;
   bool dead_ = false;
   bool in_timer_phase_ = false;
+  bool hooks_replaced_ = false;
   std::size_t references_ = 1;
   Error error_{{}, "run"};
 

@@ -2,6 +2,7 @@
 
 #include <system_error>
 
+#include "base/mutation.hpp"
 #include "loop/core.hpp"
 #include "poll/driver.hpp"
 #include "sys/error.hpp"
@@ -89,9 +90,13 @@ Poster::~Poster() {
 }
 
 Result<void> Poster::post(Task0 task) const {
-  if (mailbox_ == nullptr || mailbox_->closed()) return detail::failure(Errc::closed, "post");
+  const bool dead = mailbox_ == nullptr || (mailbox_->closed() && !detail::mutated("T115"));
+  if (dead) return detail::failure(Errc::closed, "post");
   auto node = std::make_unique<detail::PostNode>(std::move(task));
-  if (!mailbox_->push(node.get())) return detail::failure(Errc::closed, "post");
+  if (!mailbox_->push(node.get())) {
+    if (detail::mutated("T115")) (void)node.release();
+    return detail::failure(Errc::closed, "post");
+  }
   (void)node.release();
   return {};
 }

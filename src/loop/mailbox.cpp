@@ -33,7 +33,7 @@ Work* Mailbox::take() noexcept {
 }
 
 void Mailbox::write_event() noexcept {
-  if (parents()) return;
+  if (parents() || mutated("T113")) return;
   // close() waits for the writers, so the descriptor cannot be closed and reused in between.
   writers_.fetch_add(1, std::memory_order_seq_cst);
   const native_handle event = event_.load(std::memory_order_seq_cst);
@@ -55,7 +55,7 @@ int Mailbox::open_event() noexcept {
 
 int Mailbox::after_fork() noexcept {
   fork_generation_.store(detail::fork_generation(), std::memory_order_relaxed);
-  forget_signals();
+  if (!mutated("T033")) forget_signals();
   wake_up();
   writers_.store(0, std::memory_order_relaxed);  // those threads exist in the parent only
   const native_handle parents = event_.exchange(no_handle, std::memory_order_seq_cst);

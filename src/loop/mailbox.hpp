@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/mutation.hpp"
 #include "base/work.hpp"
 #include "sys/calls.hpp"
 #include "sys/process.hpp"
@@ -55,6 +56,7 @@ class Mailbox {
   /** From the signal handler: pending bits are the truth, the event is a hint. */
   void note_signal(int signal) noexcept {
     if (parents()) return;
+    if (mutated("T108") && calls_->event_write(event()) < 0) return;
     signals_.fetch_or(std::uint64_t{1} << (signal - 1), std::memory_order_seq_cst);
     wake_if_asleep();
   }
@@ -100,7 +102,8 @@ class Mailbox {
 
   /** In a child before after_fork(): the event is the parent's, hands off (trap T037). */
   bool parents() const noexcept {
-    return fork_generation_.load(std::memory_order_relaxed) != fork_generation();
+    return fork_generation_.load(std::memory_order_relaxed) != fork_generation() &&
+           !mutated("T037");
   }
   static Work* closed_mark() noexcept;
   static Work* reverse(Work* newest_first) noexcept;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutation.hpp"
 #include "poll/driver.hpp"
 #include "sys/calls.hpp"
 #include "sys/descriptor.hpp"
@@ -94,6 +95,7 @@ class EpollDriver final : public PollDriver {
   }
 
   int rebuild() override {
+    if (mutated("T032")) return 0;
     const int made = calls_.epoll_create();
     if (made < 0) return made;
     epoll_ = Fd(calls_, made);
@@ -106,7 +108,7 @@ class EpollDriver final : public PollDriver {
    * In a child before rebuild(): the set is the parent's, which would lose what is removed here
    * (trap T032). rebuild() registers anew whatever is still wanted.
    */
-  bool parents() const noexcept { return generation_ != fork_generation(); }
+  bool parents() const noexcept { return generation_ != fork_generation() && !mutated("T032"); }
 
   int control(int operation, native_handle handle, std::uint64_t key, Ready interest,
               Trigger trigger) noexcept {

@@ -291,6 +291,10 @@ PollEvent PollerState::take_special(const DriverEvent& given) {
   const bool expected = interest.kernel != 0 || interest.has(Interest::always_ready);
   if (!expected && !changed_in_walk_) rebuild_due_ = true;
   if (!interest.has(Interest::enabled)) return {};
+  if (interest.kernel != 0 && loses_edge(given, interest)) {
+    interest.set(Interest::rearm);
+    note_change(slot);
+  }
   event.ready &= reportable(interest.wanted);
   if (interest.has(Interest::one_shot)) {
     if (any(event.ready)) {

@@ -62,7 +62,7 @@ class PollerState {
       const bool plain = interest.generation == key_generation(given.key) &&
                          (interest.flags & plain_mask) == Interest::enabled &&
                          !any(given.ready, Ready::invalid);
-      if (plain) [[likely]] {
+      if (plain && !loses_edge(given, interest)) [[likely]] {
         const Ready ready = given.ready & reportable(interest.wanted);
         if (!any(ready)) continue;
         event = {interest.token, {slot, interest.generation}, interest.handle, ready};
@@ -89,9 +89,10 @@ class PollerState {
       const bool plain = interest.generation == key_generation(given.key) &&
                          (interest.flags & plain_mask) == Interest::enabled &&
                          !any(given.ready, Ready::invalid);
-      const TokenReady taken =
-          plain ? TokenReady{interest.token, given.ready & reportable(interest.wanted)}
-                : take_special_ready(given);
+      const TokenReady taken = plain && !loses_edge(given, interest)
+                                   ? TokenReady{interest.token,
+                                                given.ready & reportable(interest.wanted)}
+                                   : take_special_ready(given);
       if (any(taken.ready)) [[likely]]
         return taken;
     }
@@ -130,6 +131,15 @@ class PollerState {
 
   static constexpr Ready reportable(std::uint8_t wanted) noexcept {
     return packed_interest(wanted) | Ready::error | Ready::hangup | Ready::read_closed;
+  }
+  /**
+   * The kernel gave an edge in a direction that the interest has just left. If it comes back before
+   * the kernel is told, nothing changes there, and the edge has been spent: it must be armed anew.
+   */
+  static bool loses_edge(const DriverEvent& given, const Interest& interest) noexcept {
+    const Ready directions = Ready::readable | Ready::writable | Ready::priority;
+    return any(given.ready & directions & ~packed_interest(interest.wanted)) &&
+           packed_trigger(interest.kernel) == Trigger::edge;
   }
   static bool wants_kernel(const Interest& interest) noexcept {
     return interest.has(Interest::enabled) && interest.wanted != 0;

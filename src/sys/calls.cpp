@@ -156,7 +156,10 @@ int Calls::poll(pollfd* entries, std::size_t count, std::int64_t timeout_ns) noe
   return or_errno(::ppoll(entries, count, timeout_ns < 0 ? nullptr : &timeout, nullptr));
 }
 
-int Calls::event_create() noexcept { return or_errno(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
+int Calls::event_create() noexcept {
+  const int inherited = mutated("T039") ? 0 : EFD_CLOEXEC;
+  return or_errno(::eventfd(0, inherited | EFD_NONBLOCK));
+}
 
 int Calls::event_read(int fd) noexcept {
   std::uint64_t value = 0;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "base/mutation.hpp"
 #include "sys/calls.hpp"
 
 namespace evix::detail {
@@ -104,6 +105,7 @@ void SignalHub::leave(Calls& calls, SignalReceiver& receiver) noexcept {
     each->next_.store(receiver.next_.load());
   }
   if (entry.first.load(std::memory_order_relaxed) == nullptr) {
+    if (mutated("T104")) entry.before = {};
     calls.signal_action(receiver.signal_, &entry.before, nullptr);
   }
   while (entry.handlers.load(std::memory_order_seq_cst) != 0) sched_yield();
