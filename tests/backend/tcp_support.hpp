@@ -250,18 +250,19 @@ class TcpConformance : public Conformance {
   static std::size_t stuff(TcpStream& stream) {
     const std::string block = pattern(64 * 1024);
     std::size_t sum = 0;
+    bool shut = false;  // the peer's window, seen before the attempt: nothing can free room then
     for (;;) {
       const auto rest = bytes_of(block).subspan(sum % block.size());
       const Result<std::size_t> taken = stream.try_send(rest);
       EXPECT_TRUE(taken.has_value());
       if (!taken) return sum;
       sum += *taken;
-      if (*taken != 0) continue;
-      if (is_sim()) return sum;
-      // The peer's window is shut when all that was sent is acknowledged and more waits.
+      if (*taken == 0 && (shut || is_sim())) return sum;
+      if (is_sim()) continue;
+      // It is shut when all that was sent is acknowledged and more waits.
       const int unsent = outstanding(stream, true);
-      if (unsent > 0 && outstanding(stream, false) == unsent) return sum;
-      ::poll(nullptr, 0, 1);  // an acknowledgement is under way
+      shut = unsent > 0 && outstanding(stream, false) == unsent;
+      if (*taken == 0 && !shut) ::poll(nullptr, 0, 1);  // an acknowledgement is under way
     }
   }
 
