@@ -29,3 +29,37 @@ if(EVIX_LIBEV)
     evix_add_bench(peer "${file}" evix_static ${bench_library} "${EVIX_LIBEV}")
   endforeach()
 endif()
+
+# A short run of each, so that none is found broken on the day it is needed. What they assert is
+# exact (bytes, allocations, calls); times are printed and not judged here.
+if(NOT EVIX_BUILD_TESTS)
+  return()
+endif()
+function(evix_add_bench_test name)
+  add_test(NAME bench.${name} COMMAND ${ARGN})
+  set_tests_properties(bench.${name} PROPERTIES
+                       TIMEOUT 120 LABELS bench
+                       ENVIRONMENT "EVIX_BENCH_PROGRAMS=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+endfunction()
+
+# What replaces malloc cannot be counted below it.
+if(NOT EVIX_SANITIZE)
+  evix_add_bench_test(echo_counts bench_echo_counts 8 2000 500)
+  evix_add_bench_test(idle_memory bench_idle_memory 2000)
+endif()
+if(EVIX_LIBEV)
+  evix_add_bench_test(timers peer_timers 1 "restart 1000, 50")
+  evix_add_bench_test(loop_timers peer_loop_timers 1 1000)
+endif()
+if(TARGET evix_cli)
+  set(bench_subject "$<TARGET_FILE:evix_cli> echo --listen 127.0.0.1:0 --backend epoll --quiet")
+  set(bench_ratio "${PROJECT_SOURCE_DIR}/scripts/bench/echo-ratio" --rounds 1 --connections 4
+      --seconds 0.1 --warm-up 0.1 --subject "${bench_subject}")
+  evix_add_bench_test(echo_ratio ${bench_ratio})
+  evix_add_bench_test(storm_ratio ${bench_ratio} --storm)
+  find_program(EVIX_VALGRIND valgrind)
+  if(EVIX_VALGRIND AND NOT EVIX_SANITIZE)
+    evix_add_bench_test(instructions "${PROJECT_SOURCE_DIR}/scripts/bench/instructions" --echoes
+                        100,300 "${bench_subject}")
+  endif()
+endif()

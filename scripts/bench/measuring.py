@@ -24,8 +24,12 @@ class MeasureError(Exception):
 
 
 def program(name):
-    """The path of one of the raw programs, as built by CMake or by build-floor."""
-    for folder in ("build/release/bin", "build/floor"):
+    """The path of one of the raw programs, as built by CMake or by build-floor.
+
+    EVIX_BENCH_PROGRAMS names another folder to look in, and is then the only one.
+    """
+    chosen = os.environ.get("EVIX_BENCH_PROGRAMS")
+    for folder in (chosen,) if chosen else ("build/release/bin", "build/floor"):
         path = ROOT / folder / name
         if path.exists():
             return os.path.relpath(path)

@@ -58,10 +58,11 @@ class ReadinessBackend final : public Backend {
   void detach(Source& source) noexcept override;
   Started start(Op& op) override;
   void cancel(Op& op) noexcept override;
-  std::int64_t try_send(Source& source, std::span<const std::byte> bytes) noexcept override;
+  [[gnu::hot]] std::int64_t try_send(Source& source,
+                                     std::span<const std::byte> bytes) noexcept override;
   int change_interest(WatchOp& op, Ready interest) override;
   int wait(std::int64_t timeout_ns) override;
-  Op* next() override;
+  [[gnu::hot]] Op* next() override;
   bool has_leftovers() const noexcept override {
     return !ready_sources_.empty() || poller_.has_events();
   }

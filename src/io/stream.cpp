@@ -29,7 +29,7 @@ struct ReceiveFrame {
 
 namespace {
 
-void run_receive(Work* work);
+[[gnu::hot]] void run_receive(Work* work);
 
 ReceiveFrame* frame_of(const StreamRecord& stream) noexcept;
 
@@ -229,8 +229,7 @@ void run_receive_into(Work* work) {
   if (request.result >= 0) {
     owned->callback(static_cast<std::size_t>(request.result));
   } else {
-    owned->callback(
-        Failure(make_error(-request.result, "receive", subject_of(stream))));
+    owned->callback(Failure(make_error(-request.result, "receive", subject_of(stream))));
   }
 }
 

@@ -361,7 +361,7 @@ namespace {
 
 }  // namespace
 
-Result<void> TcpStream::send_copy(std::span<const std::byte> bytes) {
+[[gnu::hot]] Result<void> TcpStream::send_copy(std::span<const std::byte> bytes) {
   StreamRecord& stream = detail::stream_of(*this);
   if (const int error = detail::send_refusal(stream); error != 0) [[unlikely]] {
     return detail::refuse_send<void>(stream, error);
@@ -392,7 +392,7 @@ namespace {
 
 }  // namespace
 
-Result<std::size_t> TcpStream::try_send(std::span<const std::byte> bytes) {
+[[gnu::hot]] Result<std::size_t> TcpStream::try_send(std::span<const std::byte> bytes) {
   StreamRecord& stream = detail::stream_of(*this);
   const bool plain = detail::plainly_sendable(stream);
   const std::int64_t count = plain ? detail::send_now(stream, bytes) : -EINTR;

@@ -18,7 +18,7 @@ void run_timer(Work* work);
 // have all that it touches (docs/decisions/0002-timer-store.md).
 struct alignas(64) TimerRecord : HandleRecord, TimerWork {
   std::int64_t period_ns = 0;  // 0: once
-  std::int64_t first_ns = 0;   // the delay of the last start
+  std::int64_t first_ns = -1;  // the delay of the last start; -1: never started
   CallbackSlot<void()> callback;
   std::uint64_t missed = 0;
   MissedTicks policy = MissedTicks::skip;
@@ -34,7 +34,7 @@ struct alignas(64) TimerRecord : HandleRecord, TimerWork {
   void describe(HandleInfo& info) const;
 };
 
-TimerRecord& record_of(const Timer& timer) noexcept {
+[[gnu::always_inline]] inline TimerRecord& record_of(const Timer& timer) noexcept {
   check(timer.record() != nullptr, "an empty timer was used");
   auto& record = static_cast<TimerRecord&>(*timer.record());
   record.core->check_usable("a timer was used by a thread that does not run its loop");
@@ -110,7 +110,7 @@ void Timer::at(TimePoint deadline, Callback<void()> callback, std::source_locati
 
 void Timer::again() noexcept {
   detail::TimerRecord& record = detail::record_of(*this);
-  if (record.core->dead() || record.location.line() == 0) return;
+  if (record.core->dead() || record.first_ns < 0) return;
   record.core->set_active(record, true);
   record.core->start_timer(record, record.period_ns != 0 ? record.period_ns : record.first_ns);
 }

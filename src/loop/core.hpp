@@ -208,7 +208,7 @@ class LoopCore {
   int turn(std::int64_t wait_limit_ns);
   void run_immediates();
   int wait_for_work(std::int64_t limit_ns);
-  void run_completions();
+  [[gnu::hot]] void run_completions();
   void run_timers();
   void dispatch(Work* work);
 
@@ -238,7 +238,6 @@ class LoopCore {
 
   WorkQueue immediates_;
   WorkQueue finished_;
-  TimerStore timers_;
   TimerWork* fresh_first_ = nullptr;
   TimerWork* fresh_last_ = nullptr;
   PostNode* post_nodes_ = nullptr;
@@ -266,6 +265,8 @@ class LoopCore {
   DescriptorHook descriptor_hook_ = nullptr;
   std::array<std::unique_ptr<HandleStore>, 6> stores_;
   std::unordered_map<const HandleRecord*, std::string> names_;
+
+  TimerStore timers_;  // 42 KB: last, so that the rest lies together
 };
 
 }  // namespace evix::detail
