@@ -1,10 +1,16 @@
 #include <evix.h>
 #include <stdio.h>
 
-static evix_loop_t *loop;
-static evix_timer_t *tick;
-static void on_tick(void *data) { (void)data; puts("tick"); }
-static void on_limit(void *data) { (void)data; evix_timer_stop(loop, tick); }
+static evix_loop_t* loop;
+static evix_timer_t* tick;
+static void on_tick(void* data) {
+  (void)data;
+  puts("tick");
+}
+static void on_limit(void* data) {
+  (void)data;
+  evix_timer_stop(loop, tick);
+}
 
 int main(void) {
   loop = evix_loop_create(NULL);

@@ -1,5 +1,5 @@
-#include <evix/evix.hpp>
 #include <cstdio>
+#include <evix/evix.hpp>
 
 int main() {
   using namespace std::chrono_literals;

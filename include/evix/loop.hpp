@@ -65,8 +65,8 @@ struct LoopOptions {
 /** What a loop has done and has to do. A consistent view is not promised, each figure is exact. */
 struct LoopCounters {
   std::uint64_t turns = 0;
-  std::uint64_t waits = 0;           ///< times the backend was asked to wait or look
-  std::uint64_t callbacks = 0;       ///< posts, operations, timers and wake-ups that were dispatched
+  std::uint64_t waits = 0;      ///< times the backend was asked to wait or look
+  std::uint64_t callbacks = 0;  ///< posts, operations, timers and wake-ups that were dispatched
   std::uint64_t time_asleep_ns = 0;  ///< in waits that could block
   std::uint64_t immediates_queued = 0;
   std::uint64_t timers_armed = 0;

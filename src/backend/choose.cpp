@@ -95,17 +95,15 @@ Made make_driver(BackendKind kind, std::uint64_t sim_seed, Calls& calls) {
   return made;
 }
 
-std::string refused(int error) {
-  return "the kernel refuses it: " + make_code(-error).message();
-}
+std::string refused(int error) { return "the kernel refuses it: " + make_code(-error).message(); }
 
 // Fills the report and returns what was made for the chosen one.
 Made choose(BackendKind wanted, std::uint64_t sim_seed, Calls& calls, BackendReport& report) {
   Made chosen;
   for (const BackendKind kind : preference) {
     BackendChoice choice{kind, false, false, std::string(why_never(kind))};
-    const bool may_be_chosen = wanted == kind || (wanted == BackendKind::automatic &&
-                                                  kind != BackendKind::sim);
+    const bool may_be_chosen =
+        wanted == kind || (wanted == BackendKind::automatic && kind != BackendKind::sim);
     if (choice.reason.empty()) {
       Made made = make_driver(kind, sim_seed, calls);
       choice.available = made.driver != nullptr;
@@ -148,8 +146,7 @@ Error unavailable(const BackendReport& report, BackendKind wanted) {
     std::string text = std::string(to_string(wanted)) + ": " + choice.reason;
     return make_error(Errc::backend_unavailable, "choose backend", Subject::text(text));
   }
-  return make_error(Errc::backend_unavailable, "choose backend",
-                    Subject::text(to_string(wanted)));
+  return make_error(Errc::backend_unavailable, "choose backend", Subject::text(to_string(wanted)));
 }
 
 }  // namespace

@@ -18,8 +18,7 @@ struct TimerState final : HandleState {
   void start(Duration delay, Duration period, MissedTicks missed) {
     repeats = period != Duration::zero();
     if (repeats) {
-      timer.after_then_every(
-          delay, period, [this] { fire(); }, missed);
+      timer.after_then_every(delay, period, [this] { fire(); }, missed);
     } else {
       timer.after(delay, [this] { fire(); });
     }

@@ -314,8 +314,8 @@ Result<void> TcpListener::listen(const Address& address, const ListenOptions& op
   }
   detail::Calls& calls = listener.core->calls();
   const detail::SocketAddress target = detail::to_socket_address(address);
-  const int handle = calls.socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
-                                  IPPROTO_TCP);
+  const int handle =
+      calls.socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
   int error = handle;
   if (handle >= 0) error = detail::configure(calls, handle, target, options);
   if (error >= 0) {
@@ -367,8 +367,7 @@ Result<Address> TcpListener::local_address() const {
   const int error =
       listener.core->calls().local_name(listener.socket.handle, address.get(), &address.size);
   if (error < 0) {
-    return detail::failure(-error, "local address",
-                           Subject::descriptor(listener.socket.handle));
+    return detail::failure(-error, "local address", Subject::descriptor(listener.socket.handle));
   }
   return detail::from_socket_address(address.storage, address.size);
 }

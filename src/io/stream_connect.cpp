@@ -132,9 +132,8 @@ void TcpStream::connect(const Address& address, const ConnectOptions& options,
   int error = detail::connect_refusal(stream);
   if (error == 0) error = -detail::open_socket(stream, address, options.local);
   if (error != 0) {
-    detail::queue_connect_error(
-        stream, std::move(callback),
-        detail::make_error(error, "connect", Subject::address(address)));
+    detail::queue_connect_error(stream, std::move(callback),
+                                detail::make_error(error, "connect", Subject::address(address)));
     return;
   }
   stream.location = location;
@@ -148,8 +147,7 @@ void TcpStream::connect(const Address& address, const ConnectOptions& options,
   request.callback = std::move(callback);
   if (stream.core->backend().start(request) == detail::Started::done) {
     const std::unique_ptr<detail::ConnectRequest> owned = std::move(extras.connecting);
-    const int result =
-        detail::settle_connect(stream, owned->result, owned->refuse_self_connect);
+    const int result = detail::settle_connect(stream, owned->result, owned->refuse_self_connect);
     if (result == 0) {
       detail::queue_done(stream, std::move(owned->callback), 0, "connect");
     } else {
@@ -209,8 +207,8 @@ namespace {
 Result<void> set_option(StreamRecord& stream, int level, int name, int value,
                         const char* operation) {
   if (!stream.opened()) return detail::failure(Errc::closed, operation);
-  const int error = stream.core->calls().set_option(stream.socket.handle, level, name, &value,
-                                                    sizeof value);
+  const int error =
+      stream.core->calls().set_option(stream.socket.handle, level, name, &value, sizeof value);
   if (error < 0) {
     return detail::failure(-error, operation, Subject::descriptor(stream.socket.handle));
   }
@@ -298,8 +296,7 @@ void TcpStream::close_gracefully(const GracefulClose& limits, Callback<void()> c
   extras.graceful = true;
   extras.drain_left_bytes = limits.drain_bytes_max;
   join_graceful_close(extras, std::move(callback));
-  detail::start_stream_timer(stream, extras.close_timer, run_close_timeout,
-                             limits.timeout.count());
+  detail::start_stream_timer(stream, extras.close_timer, run_close_timeout, limits.timeout.count());
   start_draining(stream);
   if (stream.closed) return;
   stream.core->set_active(stream, true);

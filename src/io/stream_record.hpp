@@ -68,11 +68,11 @@ struct StreamExtras {
   int send_error = 0;            ///< latched: no send after it
   bool shutdown_wanted = false;  ///< after the queued sends
   bool shutdown_done = false;
-  bool full = false;             ///< at the high mark, not yet back at the low one
-  bool full_due = false;         ///< to be told
+  bool full = false;      ///< at the high mark, not yet back at the low one
+  bool full_due = false;  ///< to be told
   bool drained_due = false;
   bool marks_queued = false;
-  bool mark_running = false;     ///< on_mark is out, and comes back unless it was replaced
+  bool mark_running = false;  ///< on_mark is out, and comes back unless it was replaced
   WaterMarks marks;
   TcpStream::WaterMarkCallback on_mark;
   MarkWork mark_work;

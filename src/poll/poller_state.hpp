@@ -89,10 +89,10 @@ class PollerState {
       const bool plain = interest.generation == key_generation(given.key) &&
                          (interest.flags & plain_mask) == Interest::enabled &&
                          !any(given.ready, Ready::invalid);
-      const TokenReady taken = plain && !loses_edge(given, interest)
-                                   ? TokenReady{interest.token,
-                                                given.ready & reportable(interest.wanted)}
-                                   : take_special_ready(given);
+      const TokenReady taken =
+          plain && !loses_edge(given, interest)
+              ? TokenReady{interest.token, given.ready & reportable(interest.wanted)}
+              : take_special_ready(given);
       if (any(taken.ready)) [[likely]]
         return taken;
     }

@@ -9,8 +9,8 @@
 
 namespace evix::detail {
 void count_forks() noexcept {
-  static const int registered = pthread_atfork(
-      nullptr, nullptr, [] { fork_count.fetch_add(1, std::memory_order_relaxed); });
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { fork_count.fetch_add(1, std::memory_order_relaxed); });
   static_cast<void>(registered);
 }
 

@@ -18,7 +18,7 @@ namespace {
 struct Entry {
   std::atomic<SignalReceiver*> first = nullptr;
   std::atomic<int> handlers = 0;  // that walk the list now
-  struct sigaction before {};
+  struct sigaction before{};
 };
 
 std::array<Entry, signal_max + 1> entries;
@@ -45,12 +45,13 @@ class Blocked {
  * at that moment, so it would wait for them for ever.
  */
 void prepare_for_forks() noexcept {
-  static const int registered = pthread_atfork(
-      [] { lock.lock(); }, [] { lock.unlock(); },
-      [] {
-        for (Entry& entry : entries) entry.handlers.store(0, std::memory_order_relaxed);
-        lock.unlock();
-      });
+  static const int registered =
+      pthread_atfork([] { lock.lock(); }, [] { lock.unlock(); },
+                     [] {
+                       for (Entry& entry : entries)
+                         entry.handlers.store(0, std::memory_order_relaxed);
+                       lock.unlock();
+                     });
   static_cast<void>(registered);
 }
 
@@ -69,7 +70,7 @@ int SignalHub::join(Calls& calls, SignalReceiver& receiver, int signal) noexcept
   receiver.next_.store(first, std::memory_order_relaxed);
   entry.first.store(&receiver, std::memory_order_seq_cst);
   if (first != nullptr) return 0;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_flags = SA_RESTART;
   sigfillset(&action.sa_mask);
   action.sa_handler = [](int number) {

@@ -212,7 +212,9 @@ TEST_P(Handles, TheListHasEachWithWhatItWaitsFor) {
       EXPECT_EQ(info.handle, listener.native());
     }
   }
-  { const Timer gone = std::move(timer); }
+  {
+    const Timer gone = std::move(timer);
+  }
   EXPECT_EQ(loop.handles().size(), 4U);
 }
 

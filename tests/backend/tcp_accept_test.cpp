@@ -156,8 +156,7 @@ TEST_P(TcpAccept, CloseEndsASeriesSilently) {
   ASSERT_TRUE(listener.listen("127.0.0.1:0").has_value());
   Outcome series;
   const auto witness = std::make_shared<int>(0);
-  listener.accept_start(
-      [&, witness](const Result<TcpStream>& stream) { series.note(stream); });
+  listener.accept_start([&, witness](const Result<TcpStream>& stream) { series.note(stream); });
   listener.close();
   listener.close();
   settle();
@@ -195,8 +194,9 @@ TEST_P(TcpAccept, BeforeListenIsClosed) {
   Outcome series;
   starting([&] { listener.accept([&](const Result<TcpStream>& stream) { one.note(stream); }); });
   EXPECT_EQ(loop.run(), 0);
-  starting(
-      [&] { listener.accept_start([&](const Result<TcpStream>& stream) { series.note(stream); }); });
+  starting([&] {
+    listener.accept_start([&](const Result<TcpStream>& stream) { series.note(stream); });
+  });
   EXPECT_EQ(loop.run(), 0);
   for (const Outcome* outcome : {&one, &series}) {
     EXPECT_EQ(outcome->calls, 1);
@@ -210,8 +210,9 @@ TEST_P(TcpAccept, BeforeListenIsClosed) {
 TEST_P(TcpAccept, RefusedStartDoesNotDisturbTheNext) {
   TcpListener listener(loop);
   Outcome refused;
-  starting(
-      [&] { listener.accept_start([&](const Result<TcpStream>& stream) { refused.note(stream); }); });
+  starting([&] {
+    listener.accept_start([&](const Result<TcpStream>& stream) { refused.note(stream); });
+  });
   std::vector<TcpStream> accepted;
   int errors = 0;
   const auto listening = listener.listen("127.0.0.1:0", [&](Result<TcpStream> stream) {
@@ -332,9 +333,10 @@ TEST_P(TcpAccept, DualStackTakesBoth) {
 
 TEST_P(TcpAccept, FailedStepsOfListenLeaveNothingOpen) {
   FaultyLoop faulty(GetParam());
-  for (const auto& [call, error] :
-       {std::pair{CallId::socket, EMFILE}, {CallId::set_option, ENOPROTOOPT},
-        {CallId::bind, EACCES}, {CallId::listen, EADDRINUSE}}) {
+  for (const auto& [call, error] : {std::pair{CallId::socket, EMFILE},
+                                    {CallId::set_option, ENOPROTOOPT},
+                                    {CallId::bind, EACCES},
+                                    {CallId::listen, EADDRINUSE}}) {
     faulty.calls->reset_counts();
     faulty.calls->fail(call, 1, error);
     TcpListener listener(*faulty.loop);
@@ -427,10 +429,9 @@ TEST_P(TcpAccept, TrapT048FatalErrorsEndItOnce) {
   for (const int error : {EINVAL, ENOTSOCK, EBADF, EOPNOTSUPP, EFAULT}) {
     TcpListener listener(own);
     Outcome ended;
-    ASSERT_TRUE(listener
-                    .listen("127.0.0.1:0",
-                            [&](const Result<TcpStream>& stream) { ended.note(stream); })
-                    .has_value());
+    ASSERT_TRUE(
+        listener.listen("127.0.0.1:0", [&](const Result<TcpStream>& stream) { ended.note(stream); })
+            .has_value());
     faulty.calls->refuse(CallId::accept, error);
     TcpStream client(own);
     client.connect(*listener.local_address(), [](const Result<void>&) {});

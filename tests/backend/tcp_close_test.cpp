@@ -255,8 +255,7 @@ TEST_P(TcpClose, TrapT007OldOperationNeverReadsTheNewConnection) {
   Pair old_pair = make_pair();
   Outcome old_read;
   std::array<char, 16> bytes{};
-  old_pair.server.receive_into(std::as_writable_bytes(std::span(bytes)),
-                               old_read.count_callback());
+  old_pair.server.receive_into(std::as_writable_bytes(std::span(bytes)), old_read.count_callback());
   settle(2);
   const int number = old_pair.server.native();
   old_pair.server.close();

@@ -148,10 +148,11 @@ TEST_P(TcpConnect, FailedStepsOfTheStartComeFromTheLoop) {
   const Address address = *listener.local_address();
   ConnectOptions options;
   options.local = *Address::parse("127.0.0.1:0");
-  for (const auto& [call, error] :
-       {std::pair{detail::CallId::socket, EMFILE}, {detail::CallId::socket, ENFILE},
-        {detail::CallId::bind, EADDRINUSE}, {detail::CallId::connect, EAGAIN},
-        {detail::CallId::get_option, ENOBUFS}}) {
+  for (const auto& [call, error] : {std::pair{detail::CallId::socket, EMFILE},
+                                    {detail::CallId::socket, ENFILE},
+                                    {detail::CallId::bind, EADDRINUSE},
+                                    {detail::CallId::connect, EAGAIN},
+                                    {detail::CallId::get_option, ENOBUFS}}) {
     faulty.calls->fail(call, 1, error);
     TcpStream client(*faulty.loop);
     Outcome connected;
@@ -196,8 +197,7 @@ TEST_P(TcpConnect, TimeoutEndsAnUnansweredConnect) {
   expect_time(took, 80ms);
   EXPECT_EQ(connected.calls, 1);
   EXPECT_EQ(connected.code, std::errc::timed_out);
-  EXPECT_EQ(connected.message,
-            "connect " + full.address.to_string() + ": connection timed out");
+  EXPECT_EQ(connected.message, "connect " + full.address.to_string() + ": connection timed out");
   EXPECT_FALSE(client.connected());
   EXPECT_FALSE(client.active());
   EXPECT_TRUE(rests());
@@ -513,9 +513,8 @@ TEST_P(TcpConnect, LoopDestroyedWhileConnecting) {
     TcpListener listener(own);
     ASSERT_TRUE(listener.listen("127.0.0.1:0").has_value());
     client = TcpStream(own);
-    client.connect(*listener.local_address(), [&connected, witness](Result<void> result) {
-      connected.note(result);
-    });
+    client.connect(*listener.local_address(),
+                   [&connected, witness](Result<void> result) { connected.note(result); });
   }
   EXPECT_EQ(connected.calls, 0);
   EXPECT_EQ(witness.use_count(), 1);
@@ -584,8 +583,7 @@ class BitsDriver final : public detail::PollDriver {
 /** SO_ERROR and the peer's name as a test wants them. */
 class ConnectCalls final : public detail::FaultCalls {
  public:
-  ConnectCalls(detail::Calls& inner, int so_error)
-      : FaultCalls(inner), so_error_(so_error) {}
+  ConnectCalls(detail::Calls& inner, int so_error) : FaultCalls(inner), so_error_(so_error) {}
   int get_option(int fd, int level, int name, void* value, socklen_t* size) noexcept override {
     if (level != SOL_SOCKET || name != SO_ERROR) {
       return FaultCalls::get_option(fd, level, name, value, size);
@@ -611,8 +609,8 @@ TEST_P(TcpConnectBits, TrapT056AlwaysCompletes) {
   ConnectCalls calls(*sim.calls, so_error);
   LoopOptions options;
   options.system_calls = &calls;
-  Loop loop = *detail::make_loop(options,
-                                 std::make_unique<BitsDriver>(std::move(sim.driver), bits));
+  Loop loop =
+      *detail::make_loop(options, std::make_unique<BitsDriver>(std::move(sim.driver), bits));
   TcpListener listener(loop);
   ASSERT_TRUE(listener.listen("127.0.0.1:0").has_value());
   TcpStream client(loop);

@@ -45,9 +45,12 @@ TEST_P(TcpOptions, KeepAlive) {
 
 TEST_P(TcpOptions, KeepAliveOfAnyLength) {
   Pair pair = make_pair(own);
-  for (const auto& [asked, set] :
-       {std::pair{0s, 1}, {-5s, 1}, {std::chrono::seconds::min(), 1}, {32'767s, 32'767},
-        {32'768s, 32'767}, {std::chrono::seconds::max(), 32'767}}) {
+  for (const auto& [asked, set] : {std::pair{0s, 1},
+                                   {-5s, 1},
+                                   {std::chrono::seconds::min(), 1},
+                                   {32'767s, 32'767},
+                                   {32'768s, 32'767},
+                                   {std::chrono::seconds::max(), 32'767}}) {
     ASSERT_TRUE(pair.client.set_keep_alive(asked).has_value()) << asked.count();
     EXPECT_EQ(option(pair.client, IPPROTO_TCP, TCP_KEEPIDLE), set);
   }
@@ -60,8 +63,7 @@ TEST_P(TcpOptions, FailureIsToldWithTheDescriptor) {
   ASSERT_FALSE(set.has_value());
   EXPECT_EQ(set.error().code(), std::errc::invalid_argument);
   EXPECT_EQ(set.error().message(), "set no delay descriptor " +
-                                       std::to_string(pair.client.native()) +
-                                       ": invalid argument");
+                                       std::to_string(pair.client.native()) + ": invalid argument");
 }
 
 TEST_P(TcpOptions, BeforeTheConnectionThereIsNoSocket) {
@@ -207,8 +209,10 @@ TEST_P(TcpAdopt, RefusedDescriptorsStayTheCallers) {
   ASSERT_EQ(pipe2(pipe_ends, O_CLOEXEC), 0);
   int datagram_ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, datagram_ends), 0);
-  const RawSocket holders[] = {RawSocket(pipe_ends[0]), RawSocket(pipe_ends[1]),
-                               RawSocket(datagram_ends[0]), RawSocket(datagram_ends[1]),
+  const RawSocket holders[] = {RawSocket(pipe_ends[0]),
+                               RawSocket(pipe_ends[1]),
+                               RawSocket(datagram_ends[0]),
+                               RawSocket(datagram_ends[1]),
                                RawSocket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
                                RawSocket(::open("/dev/null", O_RDONLY | O_CLOEXEC))};
   const struct {
@@ -229,8 +233,8 @@ TEST_P(TcpAdopt, RefusedDescriptorsStayTheCallers) {
     ASSERT_FALSE(adopted.has_value()) << handle;
     EXPECT_EQ(adopted.error().code(), std::error_code(error, std::system_category()))
         << adopted.error().message();
-    EXPECT_TRUE(adopted.error().message().starts_with("adopt descriptor " +
-                                                      std::to_string(handle) + ": "));
+    EXPECT_TRUE(
+        adopted.error().message().starts_with("adopt descriptor " + std::to_string(handle) + ": "));
   }
   EXPECT_EQ(loop.counters().handles, handles);
   for (const RawSocket& holder : holders) EXPECT_TRUE(is_open(holder.get()));

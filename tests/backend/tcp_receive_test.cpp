@@ -714,8 +714,8 @@ class TcpHuge : public TcpConformance {
   void SetUp() override {
     TcpConformance::SetUp();
     constexpr std::size_t size = 5ULL << 30;
-    void* memory = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                        0);
+    void* memory =
+        mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     ASSERT_NE(memory, MAP_FAILED);
     reserve_ = {static_cast<std::byte*>(memory), size};
   }

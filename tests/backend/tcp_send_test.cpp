@@ -284,7 +284,8 @@ TEST_P(TcpSend, TrapT062EveryQueuedSendFailsInOrder) {
     accepted_codes.push_back(codes[i]);
   }
   EXPECT_TRUE(std::ranges::is_sorted(accepted));
-  const auto first_failure = std::ranges::find_if(accepted_codes, [](int code) { return code != 0; });
+  const auto first_failure =
+      std::ranges::find_if(accepted_codes, [](int code) { return code != 0; });
   EXPECT_NE(first_failure, accepted_codes.end());
   EXPECT_NE(first_failure, accepted_codes.begin());
   EXPECT_TRUE(std::all_of(first_failure, accepted_codes.end(),
@@ -752,8 +753,7 @@ TEST_P(TcpSend, TrapT066AThousandPeersStayUnderTheLoopsCap) {
         ++refused;
       }
       // A send on an empty queue is never refused: one write for each peer may pass the cap.
-      ASSERT_LE(own.counters().send_queue_bytes,
-                capped.send_queue_bytes_max + peers * write_size);
+      ASSERT_LE(own.counters().send_queue_bytes, capped.send_queue_bytes_max + peers * write_size);
     }
   }
   EXPECT_GT(refused, 0U);

@@ -303,8 +303,8 @@ class TcpConformance : public Conformance {
 };
 
 /** For a machine without IPv6; sim always has it. */
-#define EVIX_SKIP_WITHOUT_IPV6() \
-  do {                           \
+#define EVIX_SKIP_WITHOUT_IPV6()                                          \
+  do {                                                                    \
     if (!has_ipv6()) GTEST_SKIP() << "this machine has no IPv6 loopback"; \
   } while (false)
 

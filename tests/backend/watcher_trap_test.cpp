@@ -156,7 +156,7 @@ TEST_P(WatcherTraps, TrapT003SplitReadiness) {
   }));
   for (int turn = 0; turn < 3; ++turn) EXPECT_EQ(loop.run_ready(), 0);
   EXPECT_EQ(calls, 1);
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(fstat(number, &status), 0);
   EXPECT_EQ(status.st_size, 0);
 }

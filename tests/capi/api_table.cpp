@@ -27,13 +27,13 @@ std::int64_t as_result(std::uint64_t value) { return value != 0 ? 1 : 0; }
 }  // namespace
 
 // Handle h, loop l. T is the type that the function is given.
-#define CALL(name, kind, any, T, ...)                                         \
-  ApiCall {                                                                   \
-#name, Needs::kind, any, [](void* handle, evix_loop_t* loop) {              \
-      [[maybe_unused]] auto* h = static_cast<T*>(handle);                       \
-      [[maybe_unused]] auto* l = loop;                                          \
-      return as_result(name(__VA_ARGS__));                                      \
-    } \
+#define CALL(name, kind, any, T, ...)                              \
+  ApiCall {                                                        \
+    #name, Needs::kind, any, [](void* handle, evix_loop_t* loop) { \
+      [[maybe_unused]] auto* h = static_cast<T*>(handle);          \
+      [[maybe_unused]] auto* l = loop;                             \
+      return as_result(name(__VA_ARGS__));                         \
+    }                                                              \
   }
 #define LOOP(name, ...) CALL(name, loop, false, evix_loop_t, __VA_ARGS__)
 #define LOOP_ANY_THREAD(name, ...) CALL(name, loop, true, evix_loop_t, __VA_ARGS__)

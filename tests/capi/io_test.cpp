@@ -124,7 +124,7 @@ TEST_P(CIo, RegularFileIsAlwaysReady) {
 }
 
 TEST_P(CIo, SignalArrivesInTheLoopAndTheDispositionComesBack) {
-  struct sigaction before {};
+  struct sigaction before{};
   before.sa_handler = SIG_IGN;
   ASSERT_EQ(sigaction(SIGUSR2, &before, nullptr), 0);
   struct Context {
@@ -149,7 +149,7 @@ TEST_P(CIo, SignalArrivesInTheLoopAndTheDispositionComesBack) {
   raise(SIGUSR2);
   EXPECT_EQ(evix_loop_run(loop), 0);
   EXPECT_EQ(context.calls, 2);
-  struct sigaction after {};
+  struct sigaction after{};
   ASSERT_EQ(sigaction(SIGUSR2, nullptr, &after), 0);
   EXPECT_EQ(after.sa_handler, SIG_IGN);
 }
@@ -165,9 +165,8 @@ TEST_P(CIo, SignalOnceFreesItself) {
 
 TEST_P(CIo, SignalsThatCannotBeCaught) {
   for (const int number : {0, -1, SIGKILL, SIGSTOP, 65, 1'000'000}) {
-    EXPECT_EQ(evix_signal_create(
-                  loop, number, [](evix_signal_t*, int, void*) {}, nullptr),
-              nullptr);
+    EXPECT_EQ(
+        evix_signal_create(loop, number, [](evix_signal_t*, int, void*) {}, nullptr), nullptr);
     EXPECT_EQ(evix_last_error_code(), -EINVAL) << number;
   }
 }

@@ -297,8 +297,7 @@ TEST_F(CLoop, BackendReportNamesTheChosenOne) {
 
 TEST_F(CLoop, ThrowingCallbackIsACodeAndTheLoopGoesOn) {
   int calls = 0;
-  evix_loop_add_callback(
-      loop, [](void*) { throw std::runtime_error("from a callback"); }, nullptr);
+  evix_loop_add_callback(loop, [](void*) { throw std::runtime_error("from a callback"); }, nullptr);
   evix_loop_add_callback(loop, count, &calls);
   EXPECT_EQ(evix_loop_run(loop), EVIX_ETHROWN);
   EXPECT_STREQ(evix_last_error(), "from a callback");

@@ -36,14 +36,12 @@ struct RunningLoop {
     auto& self = *static_cast<RunningLoop*>(data);
     self.loop = loop;
     self.timer = evix_timer_new(loop);
-    self.io = evix_io_create(
-        loop, 0, EVIX_IO_PRIORITY, [](void*) {}, nullptr);
-    self.signal = evix_signal_create(
-        loop, 10, [](evix_signal_t*, int, void*) {}, nullptr);
+    self.io = evix_io_create(loop, 0, EVIX_IO_PRIORITY, [](void*) {}, nullptr);
+    self.signal = evix_signal_create(loop, 10, [](evix_signal_t*, int, void*) {}, nullptr);
     self.waker = evix_waker_create(loop, plain, nullptr);
     self.listener = evix_tcp_listen(loop, "127.0.0.1:0", nullptr, nullptr, nullptr);
-    self.stream = evix_tcp_connect(
-        loop, "127.0.0.1:1", nullptr, [](evix_stream_t*, int, void*) {}, nullptr);
+    self.stream =
+        evix_tcp_connect(loop, "127.0.0.1:1", nullptr, [](evix_stream_t*, int, void*) {}, nullptr);
     self.ready = true;
     self.ready.notify_one();
   }
@@ -137,8 +135,7 @@ TEST(LoopThread, StopRightAfterTheStartIsNotForgotten) {
     evix_loop_thread_t* thread = evix_loop_thread_create(
         nullptr,
         [](evix_loop_t* loop, void*) {
-          evix_timer_create(
-              loop, 3'600'000, 0, [](void*) {}, nullptr);
+          evix_timer_create(loop, 3'600'000, 0, [](void*) {}, nullptr);
         },
         nullptr);
     EXPECT_EQ(evix_loop_thread_stop(thread), 0);

@@ -96,7 +96,7 @@ class Planted(unittest.TestCase):
         self.assert_reported("include/evix/timer.hpp", 1, "edge", '#include "base/slab.hpp"\n')
 
     def test_program_that_includes_a_source_header(self):
-        for folder in ("cli", "examples/cpp", "bench"):
+        for folder in ("cli", "examples/cpp"):
             with self.subTest(folder):
                 self.setUp()
                 self.assert_reported(f"{folder}/a.cpp", 1, "edge", '#include "loop/turn.hpp"\n')
