@@ -17,6 +17,20 @@
  */
 namespace evix::test {
 
+/** Under these sanitizers what was freed stays resident for a while. */
+#if defined(__has_feature)  // clang
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define EVIX_TEST_SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define EVIX_TEST_SANITIZED
+#endif
+#ifdef EVIX_TEST_SANITIZED
+inline constexpr bool keeps_freed_memory = true;
+#else
+inline constexpr bool keeps_freed_memory = false;
+#endif
+
 using namespace std::chrono_literals;
 
 /** Whether to run each trap with its full count (nightly) instead of the default one. */

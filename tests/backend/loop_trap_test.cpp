@@ -37,19 +37,6 @@ std::size_t resident_bytes() {
   return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-#if defined(__has_feature)  // clang
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define EVIX_TEST_SANITIZED
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define EVIX_TEST_SANITIZED
-#endif
-#ifdef EVIX_TEST_SANITIZED
-constexpr bool keeps_freed_memory = true;
-#else
-constexpr bool keeps_freed_memory = false;
-#endif
-
 /** Real time, for what another thread does; on sim too. */
 Duration real_time() { return Duration(detail::Calls::kernel().clock_now()); }
 

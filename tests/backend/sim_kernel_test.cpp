@@ -102,8 +102,9 @@ class SimKernelTest : public testing::Test {
     EXPECT_GE(count, 0);
     std::vector<std::pair<std::uint64_t, Ready>> seen;
     for (int index = 0; index < count; ++index) {
-      const DriverEvent& event = events[static_cast<std::size_t>(index)];
-      seen.emplace_back(event.key, event.ready);
+      const DriverEvent event = events[static_cast<std::size_t>(index)];
+      // By value: a record as the kernel packs it has no aligned members to refer to.
+      seen.push_back({std::uint64_t{event.key}, Ready{event.ready}});
     }
     return seen;
   }

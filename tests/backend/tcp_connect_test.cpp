@@ -341,14 +341,15 @@ TEST_P(TcpConnect, DestroyedAndReplacedInItsOwnCallback) {
 }
 
 TEST_P(TcpConnect, ConnectsAgainInTheCallbackOfAFailure) {
-  const Address dead = dead_address(loop);
   TcpListener listener(loop);
   ASSERT_TRUE(listener.listen("127.0.0.1:0").has_value());
   const Address address = *listener.local_address();
+  const Address dead = dead_address(loop);  // after the listener, which could get its port
   TcpStream client(loop);
   Outcome second;
   int first = 0;
   client.connect(dead, [&](Result<void> result) {
+    ASSERT_FALSE(result);
     EXPECT_EQ(result.error().code(), std::errc::connection_refused);
     ++first;
     client.connect(address, second.callback());

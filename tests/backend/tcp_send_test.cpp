@@ -723,7 +723,9 @@ TEST_P(TcpSend, TrapT066ProducerIsTold) {
   EXPECT_LE(most, marks.high_bytes + block.size());
   EXPECT_EQ(full, 1);
   EXPECT_EQ(drained, 0);
-  EXPECT_LE(resident_bytes(), before + marks.high_bytes + (1U << 20));
+  if (!keeps_freed_memory) {
+    EXPECT_LE(resident_bytes(), before + marks.high_bytes + (1U << 20));
+  }
   Inbox inbox;
   pair.server.receive_start(inbox.callback());
   ASSERT_TRUE(until([&] { return drained > 0; }));

@@ -89,7 +89,7 @@ TEST_P(CPoller, FailureOfABatchedChangeIsListed) {
 TEST_P(CPoller, TogetherWithATimerQueue) {
   evix_timer_queue_t* queue = evix_timer_queue_create();
   std::string log;
-  ASSERT_NE(evix_timer_queue_add(queue, 5'000'000, append, &log), 0U);
+  ASSERT_NE(evix_timer_queue_add(queue, 100'000'000, append, &log), 0U);
   ASSERT_EQ(evix_poller_add(poller, fds[0], EVIX_IO_READ, EVIX_TRIGGER_LEVEL, 1, nullptr), 0);
   ASSERT_EQ(write(fds[1], "x", 1), 1);
   for (;;) {
