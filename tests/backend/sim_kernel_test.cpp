@@ -463,7 +463,7 @@ std::vector<std::uint64_t> order_of(std::uint64_t seed) {
   for (int round = 0; round < 3; ++round) {
     std::array<DriverEvent, 8> events{};
     EXPECT_EQ(sim.driver->wait(0, events), 8);
-    for (const DriverEvent& event : events) keys.push_back(event.key);
+    for (const DriverEvent& event : events) keys.push_back(std::uint64_t{event.key});
   }
   return keys;
 }
