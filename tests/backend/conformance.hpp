@@ -60,8 +60,8 @@ class Conformance : public testing::TestWithParam<BackendKind> {
   static constexpr Duration patience = 5s;
   /** The resting state may be looked at this often in a second (spin check). */
   static constexpr std::uint64_t idle_turns_max = 5;
-  // Of a second. A spinning loop takes all of it; on a loaded virtual machine one wait of a second was
-  // charged with 13 ms.
+  // Of a second. A spinning loop takes all of it; on a loaded virtual machine one wait of a second
+  // was charged with 13 ms.
   static constexpr Duration idle_cpu_max = 50ms;
 
  protected:
