@@ -24,7 +24,8 @@ EVIX_API void release_handle(HandleRecord* record) noexcept;
 /**
  * Base of every handle: one pointer to a record that the loop owns. Handles are move-only; a
  * handle may be moved, stopped, restarted or destroyed at any time, in any callback, its own
- * included. Destroying one stops and closes what it stands for.
+ * included. Destroying one stops and closes what it stands for, and none of its callbacks runs any
+ * more: what was in flight ends without being told.
  *
  * A handle may outlive its loop: then every operation returns (or reports) Errc::closed.
  * Threads: only the thread that runs the loop may use a handle; while nobody runs it, any one

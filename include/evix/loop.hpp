@@ -37,7 +37,7 @@ Result<Loop> make_loop(const LoopOptions& options, std::unique_ptr<PollDriver> d
 }  // namespace detail
 
 /** A callback with one payload that is queued: posts, immediates. */
-using Task0 = Callback<void(), 6 * sizeof(void*)>;
+using PostCallback = Callback<void(), 6 * sizeof(void*)>;
 
 struct LoopOptions {
   /**
@@ -109,7 +109,7 @@ class EVIX_API Poster {
    * @return Errc::closed when the loop is dead (or this poster is empty); `task` is destroyed,
    * once, before the call returns.
    */
-  Result<void> post(Task0 task) const;
+  Result<void> post(PostCallback task) const;
   /** Makes the current or next wait of the loop return; several merge into one. */
   void wake() const noexcept;
 
@@ -199,7 +199,7 @@ class EVIX_API Loop {
    * Queues a callback for the next first phase. Any thread. On the loop's own thread, inside run,
    * this is an immediate and allocates nothing after warm-up.
    */
-  void post(Task0 task);
+  void post(PostCallback task);
   /** Makes the current or next wait return; several merge. Any thread, and signal handlers. */
   void wake() noexcept;
   Poster poster() const;

@@ -22,7 +22,8 @@
  * Rules for every operation here: the callback never runs inside the call that started it; it runs
  * exactly once for each accepted operation (receive_start and accept_start: until they end);
  * stopping or closing a handle ends its operations with std::errc::operation_canceled, success
- * beats cancel; an operation on a closed handle reports Errc::closed. All descriptors are
+ * beats cancel; destroying a handle ends them without a call; an operation on a closed handle
+ * reports Errc::closed. All descriptors are
  * close-on-exec, and no SIGPIPE is ever raised.
  */
 namespace evix {
@@ -76,7 +77,7 @@ struct GracefulClose {
  * Sending: sends keep their order and finish partial writes by themselves. When the stream fails,
  * every queued send fails, in order. A failed send does not end receiving.
  *
- * Destroying the handle is close().
+ * Destroying the handle is close(), but none of its callbacks runs any more.
  */
 class EVIX_API TcpStream : public Handle {
  public:
@@ -175,6 +176,8 @@ class EVIX_API TcpStream : public Handle {
   /**
    * Sends what is queued, shuts the sending side, reads and drops input until the peer's end or the
    * limits, then closes; so that the peer gets the last bytes instead of a reset.
+   * A receive() or receive_start() ends as by receive_stop(); a stream with a receive_into() in
+   * flight, or whose sending has failed, is closed at once.
    * Asking again while that goes on changes nothing; every callback runs at the end.
    */
   void close_gracefully(const GracefulClose& limits = {}, Callback<void()> callback = {});

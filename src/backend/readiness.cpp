@@ -50,7 +50,6 @@ void finish(Op& op, std::int32_t result) noexcept {
 class ReadinessBackend final : public Backend {
  public:
   ReadinessBackend(std::unique_ptr<PollDriver> driver, Calls& calls, BufferPool& pool);
-  ~ReadinessBackend() override;
 
   BackendKind kind() const noexcept override { return poller_.driver().kind(); }
   std::int64_t now() noexcept override { return calls_.clock_now(); }
@@ -144,16 +143,12 @@ ReadinessBackend::ReadinessBackend(std::unique_ptr<PollDriver> driver, Calls& ca
   wake_.kind = SourceKind::wake;
 }
 
-ReadinessBackend::~ReadinessBackend() = default;
-
 // ---- Registration ----------------------------------------------------------------------------
 
 int ReadinessBackend::attach(Source& source) {
   // Registered when the first operation has to wait: an accepted connection that is closed at once
   // never costs a call.
-  source.interest = {};
-  source.registered = Ready::none;
-  source.ready = Ready::none;
+  check(source.interest.generation == 0, "a source was attached twice");
   return 0;
 }
 
@@ -168,7 +163,7 @@ void ReadinessBackend::detach(Source& source) noexcept {
     }
     source.interest = {};
   }
-  source.registered = Ready::none;
+  source.registered = source.ready = Ready::none;
 }
 
 Ready ReadinessBackend::wanted(const Source& source) const noexcept {

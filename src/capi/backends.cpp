@@ -24,10 +24,9 @@ template <class Body>
 auto with_backend_of(const void* loop, const char* function, Body&& body) noexcept
     -> decltype(body(std::declval<LoopState&>())) {
   using R = decltype(body(std::declval<LoopState&>()));
-  const Id id = to_id(loop);
-  const Entry* entry = kind_of(id) == Kind::loop ? find(id) : nullptr;
+  const Entry* entry = find_loop(to_id(loop));
   if (entry == nullptr) return failed<R>(fail(Errc::stale_handle, function));
-  auto& state = *static_cast<LoopState*>(entry->object.load(std::memory_order_relaxed));
+  LoopState& state = loop_of(*entry);
   const ThreadId runner = state.runner.load(std::memory_order_acquire);
   if (runner != nullptr && runner != current_thread()) {
     return failed<R>(fail(Errc::wrong_thread, function));

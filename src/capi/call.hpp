@@ -44,15 +44,23 @@ auto guarded(const char* function, Body&& body) noexcept -> decltype(body()) {
   }
 }
 
+/** Null when `id` is of no loop that exists. */
+inline const Entry* find_loop(Id id) noexcept {
+  return kind_of(id) == Kind::loop ? find(id) : nullptr;
+}
+inline LoopState& loop_of(const Entry& entry) noexcept {
+  return *static_cast<LoopState*>(entry.object.load(std::memory_order_relaxed));
+}
+
 /** For the owner's functions of a loop: `body(LoopState&)` runs when this thread may use it. */
 template <class Body>
 auto with_loop(const void* loop, const char* function, Body&& body) noexcept
     -> decltype(body(std::declval<LoopState&>())) {
   using R = decltype(body(std::declval<LoopState&>()));
   const Id id = to_id(loop);
-  const Entry* entry = kind_of(id) == Kind::loop ? find(id) : nullptr;
+  const Entry* entry = find_loop(id);
   if (entry == nullptr) return failed<R>(fail(Errc::stale_handle, function));
-  auto& state = *static_cast<LoopState*>(entry->object.load(std::memory_order_relaxed));
+  LoopState& state = loop_of(*entry);
   if (const int code = check_access(state, *entry, id, function)) return failed<R>(code);
   return guarded(function, [&] { return body(state); });
 }

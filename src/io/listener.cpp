@@ -138,11 +138,7 @@ void give_error(ListenerRecord& listener, int error) {
 void run_notice(Work* work) {
   const std::unique_ptr<AcceptNotice> notice(static_cast<AcceptNotice*>(work));
   ListenerRecord& listener = *notice->listener;
-  struct Taken {
-    ListenerRecord& listener;
-    LoopCore& core;
-    ~Taken() { core.work_taken(listener); }
-  } const taken{listener, *listener.core};
+  const WorkTaken taken(listener);
   if (listener.released || listener.core->discarding() || !*notice->callback) return;
   (*notice->callback)(accept_failure(listener, notice->error));
 }

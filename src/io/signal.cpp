@@ -54,11 +54,7 @@ SignalRecord& record_of(const SignalWatcher& watcher) noexcept {
 void run_signal(Work* work) {
   auto& record = static_cast<SignalRecord&>(*work);
   LoopCore& core = *record.core;
-  struct Taken {
-    SignalRecord& record;
-    LoopCore& core;
-    ~Taken() { core.work_taken(record); }
-  } const taken{record, core};
+  const WorkTaken taken(record);
   record.op_queued = false;
   const int signal = std::exchange(record.caught, 0);
   if (record.released || core.discarding() || signal == 0) return;

@@ -148,11 +148,7 @@ void drain(StreamRecord& stream) {
 // The operation was cancelled with the stream: its end comes from the loop's queue.
 void run_queued_receive(StreamRecord& stream) {
   LoopCore& core = *stream.core;
-  struct Taken {
-    StreamRecord& stream;
-    LoopCore& core;
-    ~Taken() { core.work_taken(stream); }
-  } const taken{stream, core};
+  const WorkTaken taken(stream);
   stream.op_queued = false;
   if (stream.released || core.discarding()) {
     set_receive_callback(stream, {});
@@ -220,11 +216,7 @@ void run_receive_into(Work* work) {
   stop_stream_timer(stream, stream.extras->receive_timer);
   update_active(stream);
   ++stream.works_queued;
-  struct Taken {
-    StreamRecord& stream;
-    LoopCore& core;
-    ~Taken() { core.work_taken(stream); }
-  } const taken{stream, core};
+  const WorkTaken taken(stream);
   if (stream.released || core.discarding()) return;
   if (request.result >= 0) {
     owned->callback(static_cast<std::size_t>(request.result));
@@ -252,11 +244,7 @@ void run_notice(Work* work) {
   const std::unique_ptr<Notice> notice(static_cast<Notice*>(work));
   StreamRecord& stream = *notice->stream;
   LoopCore& core = *stream.core;
-  struct Taken {
-    StreamRecord& stream;
-    LoopCore& core;
-    ~Taken() { core.work_taken(stream); }
-  } const taken{stream, core};
+  const WorkTaken taken(stream);
   if (core.discarding() || stream.released) return;
   if (notice->closed) {
     notice->closed();
@@ -377,16 +365,16 @@ void end_receive_into(StreamRecord& stream, CloseMode mode) noexcept {
     return;
   }
   // Success beats cancel: what had arrived is told.
-  auto callback = std::make_shared<TcpStream::CountCallback>(std::move(request->callback));
+  TcpStream::CountCallback callback = std::move(request->callback);
   const int result = request->result;
   request.reset();
   auto notice = std::make_unique<Notice>();
   notice->operation = "receive";
-  notice->done = [callback, result](Result<void> done) {
+  notice->done = [callback = std::move(callback), result](Result<void> done) mutable {
     if (result >= 0) {
-      (*callback)(static_cast<std::size_t>(result));
+      callback(static_cast<std::size_t>(result));
     } else {
-      (*callback)(Failure(done.error()));
+      callback(Failure(done.error()));
     }
   };
   queue_notice(stream, std::move(notice), result < 0 ? -result : 0);
@@ -491,9 +479,10 @@ int receive_refusal(StreamRecord& stream) noexcept {
 
 void refuse_receive(StreamRecord& stream, TcpStream::ReceiveCallback&& callback, int error) {
   if (stream.core->dead()) return;
-  auto shared = std::make_shared<TcpStream::ReceiveCallback>(std::move(callback));
   detail::queue_done(
-      stream, [shared](Result<void> done) { (*shared)(Failure(done.error())); }, error, "receive");
+      stream,
+      [told = std::move(callback)](Result<void> done) mutable { told(Failure(done.error())); },
+      error, "receive");
 }
 
 void start_receive(StreamRecord& stream, bool multishot, TcpStream::ReceiveCallback&& callback,
@@ -566,9 +555,10 @@ void TcpStream::receive_into(std::span<std::byte> bytes, CountCallback callback,
     }
     error = -request->result;
   }
-  auto shared = std::make_shared<CountCallback>(std::move(callback));
   detail::queue_done(
-      stream, [shared](Result<void> done) { (*shared)(Failure(done.error())); }, error, "receive");
+      stream,
+      [told = std::move(callback)](Result<void> done) mutable { told(Failure(done.error())); },
+      error, "receive");
 }
 
 void TcpStream::set_receive_timeout(Duration timeout) {

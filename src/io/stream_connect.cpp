@@ -52,13 +52,8 @@ int settle_connect(StreamRecord& stream, int result, bool refuse_self_connect) n
 void run_connect(Work* work) {
   auto& request = static_cast<ConnectRequest&>(*static_cast<ConnectOp*>(work));
   StreamRecord& stream = *request.stream;
-  LoopCore& core = *stream.core;
   ++stream.works_queued;
-  struct Taken {
-    StreamRecord& stream;
-    LoopCore& core;
-    ~Taken() { core.work_taken(stream); }
-  } const taken{stream, core};
+  const WorkTaken taken(stream);
   const std::unique_ptr<ConnectRequest> owned = std::move(stream.extras->connecting);
   stop_stream_timer(stream, stream.extras->connect_timer);
   const int result = settle_connect(stream, owned->result, owned->refuse_self_connect);
@@ -104,9 +99,10 @@ int open_socket(StreamRecord& stream, const Address& address, const Address& loc
 // A callback for an error that was known at once, with the address.
 void queue_connect_error(StreamRecord& stream, TcpStream::DoneCallback&& callback, Error error) {
   if (!callback) return;
-  auto shared = std::make_shared<TcpStream::DoneCallback>(std::move(callback));
   queue_done(
-      stream, [shared, error](const Result<void>&) { (*shared)(Failure(error)); }, 0, "connect");
+      stream,
+      [told = std::move(callback), error](const Result<void>&) mutable { told(Failure(error)); }, 0,
+      "connect");
 }
 
 int connect_refusal(StreamRecord& stream) noexcept {

@@ -59,12 +59,6 @@ void note_sent(StreamRecord& stream, std::size_t size) noexcept {
   }
 }
 
-struct Taken {
-  StreamRecord& stream;
-  LoopCore& core;
-  ~Taken() { core.work_taken(stream); }
-};
-
 // The callback may replace itself, or destroy the handle: it is moved out while it runs.
 void tell_mark(StreamRecord& stream, WaterMark mark) {
   StreamExtras& extras = *stream.extras;
@@ -85,7 +79,7 @@ void tell_mark(StreamRecord& stream, WaterMark mark) {
 void run_marks(Work* work) {
   StreamRecord& stream = *static_cast<MarkWork*>(work)->stream;
   StreamExtras* extras = stream.extras.get();
-  const Taken taken{stream, *stream.core};
+  const WorkTaken taken(stream);
   extras->marks_queued = false;
   if (extras->mark_running) return;
   const bool unwanted = stream.released || stream.core->discarding();
@@ -117,14 +111,14 @@ void run_send(Work* work) {
   auto& request = static_cast<SendRequest&>(*static_cast<SendOp*>(work));
   StreamRecord& stream = *request.stream;
   if (request.queued) {
-    const Taken taken{stream, *stream.core};
+    const WorkTaken taken(stream);
     finish_request(request, stream.released || stream.core->discarding());
     return;
   }
   // Callbacks of sends that were done at once are due first, and so are the ones that follow.
   const bool others_due = stream.works_queued != 0;
   ++stream.works_queued;
-  const Taken taken{stream, *stream.core};
+  const WorkTaken taken(stream);
   const int result = request.result;
   const std::size_t size = request.size;
   if (!mutated("T065")) note_sent(stream, size);

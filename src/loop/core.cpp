@@ -19,14 +19,14 @@ constexpr std::size_t post_nodes_max = 1024;
 void run_post(Work* work) {
   auto* node = static_cast<PostNode*>(work);
   LoopCore& core = *node->core;
-  Task0 task = std::move(node->task);
+  PostCallback task = std::move(node->task);
   core.recycle(node);
   if (!core.discarding()) task();
 }
 
 }  // namespace
 
-PostNode::PostNode(Task0&& posted) noexcept : task(std::move(posted)) { run = run_post; }
+PostNode::PostNode(PostCallback&& posted) noexcept : task(std::move(posted)) { run = run_post; }
 
 // ---- Making and ending -----------------------------------------------------------------------
 
@@ -398,7 +398,7 @@ void LoopCore::take_mail() {
   }
 }
 
-PostNode* LoopCore::make_post_node(Task0&& task) {
+PostNode* LoopCore::make_post_node(PostCallback&& task) {
   PostNode* node = post_nodes_;
   if (node == nullptr) return new PostNode(std::move(task));
   post_nodes_ = static_cast<PostNode*>(node->next);
@@ -417,7 +417,7 @@ void LoopCore::recycle(PostNode* node) noexcept {
   ++post_node_count_;
 }
 
-void LoopCore::post(Task0&& task) {
+void LoopCore::post(PostCallback&& task) {
   if (running_thread_.load(std::memory_order_relaxed) == current_thread()) {
     PostNode* node = make_post_node(std::move(task));
     node->core = this;

@@ -68,7 +68,6 @@ class LoopCore {
   }
   /** In a child that has not called after_fork(). */
   bool forked() const noexcept { return fork_generation_ != fork_generation(); }
-  bool inside_run() const noexcept { return depth_ != 0; }
 
   // ---- Running ----
   enum class RunMode : std::uint8_t { until_done, once };
@@ -82,14 +81,12 @@ class LoopCore {
   Result<void> after_fork();
 
   // ---- Queues ----
-  void post(Task0&& task);
+  void post(PostCallback&& task);
   /** A finished operation whose callback runs in the completion phase. */
   void queue_finished(Work& work) noexcept { finished_.push(&work); }
-  /** An immediate that is not a posted task. */
-  void queue_immediate(Work& work) noexcept { immediates_.push(&work); }
   /** True while the queues are thrown away: works free themselves without calling anybody. */
   bool discarding() const noexcept { return dead_; }
-  PostNode* make_post_node(Task0&& task);
+  PostNode* make_post_node(PostCallback&& task);
   void recycle(PostNode* node) noexcept;
   Mailbox& mailbox() noexcept { return *mailbox_; }
   /** Makes sure that other threads and signal handlers can end a wait. 0 or -errno. */
@@ -267,6 +264,19 @@ class LoopCore {
   std::unordered_map<const HandleRecord*, std::string> names_;
 
   TimerStore timers_;  // 42 KB: last, so that the rest lies together
+};
+
+/** Says at the end of a scope, also by an exception, that a queued work has been dealt with. */
+class WorkTaken {
+ public:
+  explicit WorkTaken(HandleRecord& record) noexcept : record_(record), core_(*record.core) {}
+  WorkTaken(const WorkTaken&) = delete;
+  WorkTaken& operator=(const WorkTaken&) = delete;
+  ~WorkTaken() { core_.work_taken(record_); }
+
+ private:
+  HandleRecord& record_;
+  LoopCore& core_;
 };
 
 }  // namespace evix::detail

@@ -89,7 +89,7 @@ Poster::~Poster() {
   if (mailbox_ != nullptr) mailbox_->release();
 }
 
-Result<void> Poster::post(Task0 task) const {
+Result<void> Poster::post(PostCallback task) const {
   const bool dead = mailbox_ == nullptr || (mailbox_->closed() && !detail::mutated("T115"));
   if (dead) return detail::failure(Errc::closed, "post");
   auto node = std::make_unique<detail::PostNode>(std::move(task));
@@ -192,7 +192,7 @@ bool Loop::running() const noexcept { return core_->running(); }
 
 bool Loop::alive() const noexcept { return core_->alive(); }
 
-void Loop::post(Task0 task) { core_->post(std::move(task)); }
+void Loop::post(PostCallback task) { core_->post(std::move(task)); }
 
 void Loop::wake() noexcept { core_->mailbox().wake(); }
 

@@ -13,10 +13,10 @@ class LoopCore;
 
 /** Made by whoever posts; freed, or kept for the next post, by the loop. */
 struct PostNode : Work {
-  Task0 task;
+  PostCallback task;
   LoopCore* core = nullptr;  ///< set by the loop when it takes the node in
 
-  explicit PostNode(Task0&& posted) noexcept;
+  explicit PostNode(PostCallback&& posted) noexcept;
 };
 
 }  // namespace evix::detail

@@ -36,3 +36,29 @@ struct ApiCall {
 };
 
 const std::vector<ApiCall>& api_calls();
+
+/** Those of `handles`, a record with a loop and a handle of each of its six kinds, that fit. */
+template <class Handles>
+std::vector<void*> handles_of_loop(const Handles& handles, Needs needs) {
+  switch (needs) {
+    case Needs::loop:
+      return {handles.loop};
+    case Needs::timer:
+      return {handles.timer};
+    case Needs::io:
+      return {handles.io};
+    case Needs::signal:
+      return {handles.signal};
+    case Needs::waker:
+      return {handles.waker};
+    case Needs::listener:
+      return {handles.listener};
+    case Needs::stream:
+      return {handles.stream};
+    case Needs::any_handle:
+      return {handles.timer, handles.io,       handles.signal,
+              handles.waker, handles.listener, handles.stream};
+    default:
+      return {};
+  }
+}

@@ -35,22 +35,6 @@ struct Handles {
 
   std::vector<void*> of(Needs needs) const {
     switch (needs) {
-      case Needs::loop:
-        return {loop};
-      case Needs::timer:
-        return {timer};
-      case Needs::io:
-        return {io};
-      case Needs::signal:
-        return {signal};
-      case Needs::waker:
-        return {waker};
-      case Needs::listener:
-        return {listener};
-      case Needs::stream:
-        return {stream};
-      case Needs::any_handle:
-        return {timer, io, signal, waker, listener, stream};
       case Needs::poster:
         return {poster};
       case Needs::loop_thread:
@@ -59,8 +43,9 @@ struct Handles {
         return {poller};
       case Needs::timer_queue:
         return {queue};
+      default:
+        return handles_of_loop(*this, needs);
     }
-    return {};
   }
   std::vector<void*> all() const {
     return {loop, timer, io, signal, waker, listener, stream, poster, thread, poller, queue};

@@ -45,29 +45,6 @@ struct RunningLoop {
     self.ready = true;
     self.ready.notify_one();
   }
-
-  std::vector<void*> of(Needs needs) const {
-    switch (needs) {
-      case Needs::loop:
-        return {loop};
-      case Needs::timer:
-        return {timer};
-      case Needs::io:
-        return {io};
-      case Needs::signal:
-        return {signal};
-      case Needs::waker:
-        return {waker};
-      case Needs::listener:
-        return {listener};
-      case Needs::stream:
-        return {stream};
-      case Needs::any_handle:
-        return {timer, io, signal, waker, listener, stream};
-      default:
-        return {};
-    }
-  }
 };
 
 class WrongThread : public testing::TestWithParam<ApiCall> {};
@@ -75,7 +52,7 @@ class WrongThread : public testing::TestWithParam<ApiCall> {};
 TEST_P(WrongThread, IsRefusedOrAllowed) {
   const ApiCall& api = GetParam();
   RunningLoop running;
-  for (void* handle : running.of(api.needs)) {
+  for (void* handle : handles_of_loop(running, api.needs)) {
     ASSERT_NE(handle, nullptr);
     const std::int64_t result = api.call(handle, running.loop);
     if (api.any_thread) {

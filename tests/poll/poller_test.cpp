@@ -4,6 +4,8 @@
 #include <sys/time.h>
 
 #include <cerrno>
+#include <semaphore>
+#include <utility>
 
 #include "base/prng.hpp"
 #include "base/saturating.hpp"
@@ -697,11 +699,18 @@ TEST_P(PollerSuite, HugeTimeoutsWait) {
                                    Duration(hours(24 * 365)), Duration(hours(1'000'000))}) {
       const Pair pair = stream_pair();
       const auto id = poller.add(pair.a.get(), Ready::readable, Trigger::level, 1);
+      std::binary_semaphore waits(0);  // the wait must have begun for the test to say something
+      calls.before = [&, begun = false](CallId call) mutable {
+        const bool wait =
+            call == CallId::epoll_wait_ns || call == CallId::epoll_wait_ms || call == CallId::poll;
+        if (wait && !std::exchange(begun, true)) waits.release();
+      };
       std::thread writer([&] {
-        ::usleep(2'000);  // the wait must have begun for the test to say something
+        waits.acquire();
         put(pair.b);
       });
       EXPECT_EQ(poller.wait(timeout), 1U);
+      calls.before = nullptr;
       writer.join();
       EXPECT_TRUE(poller.remove(*id));
     }
