@@ -1,14 +1,12 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
-#include <memory_resource>
-#include <unordered_map>
 
 #include "backend/contract.hpp"
+#include "backend/watched_sources.hpp"
 #include "base/check.hpp"
 #include "base/mutation.hpp"
 #include "base/ring_queue.hpp"
-#include "base/slab.hpp"
 #include "poll/poller_state.hpp"
 #include "sys/address.hpp"
 #include "sys/calls.hpp"
@@ -39,8 +37,6 @@ constexpr Ready reportable(Ready interest) noexcept {
   return interest | ends | (any(interest, Ready::readable) ? Ready::read_closed : Ready::none);
 }
 
-std::uint64_t token_of(Source& source) noexcept { return reinterpret_cast<std::uint64_t>(&source); }
-
 void finish(Op& op, std::int32_t result) noexcept {
   op.result = result;
   op.state = OpState::idle;
@@ -63,7 +59,7 @@ class ReadinessBackend final : public Backend {
   int wait(std::int64_t timeout_ns) override;
   [[gnu::hot]] Op* next() override;
   bool has_leftovers() const noexcept override {
-    return !ready_sources_.empty() || poller_.has_events();
+    return !ready_sources_.empty() || queue_overflowed_ || poller_.has_events();
   }
   int watch_wake(native_handle event) override;
   int after_fork() override;
@@ -71,21 +67,17 @@ class ReadinessBackend final : public Backend {
   std::vector<std::string> fallbacks() const override;
 
  private:
-  /** A watched descriptor, shared by all watch operations on its number. */
-  struct WatchedSource : Source {
-    std::uint32_t slot = 0;
-  };
-
-  int sync(Source& source);
+  int sync(Source& source) noexcept;
   int stay_registered(Source& source);
   void take_failures();
   Ready wanted(const Source& source) const noexcept;
   Trigger trigger_of(const Source& source) const noexcept;
-  void enqueue(Source& source) {
+  void enqueue(Source& source) noexcept {
     if (source.queued) return;
-    source.queued = true;
-    source.queue_position = ready_sources_.push(&source);
+    source.queued = ready_sources_.push(&source, source.queue_position);
+    if (!source.queued) queue_overflowed_ = true;
   }
+  void find_unqueued() noexcept;
   void dequeue(Source& source) noexcept;
   void note_event(Source& source, Ready ready);
   void keep_unwalked();
@@ -115,9 +107,6 @@ class ReadinessBackend final : public Backend {
   void unpark(Op& op) noexcept;
   void unpark_send(SendOp& op) noexcept;
   void unpark_watch(WatchOp& op) noexcept;
-  WatchedSource* watched_source(const WatchOp& op, int& error);
-  int sync_watched(WatchedSource& source);
-  void drop_watched(WatchedSource& source) noexcept;
 
   PollerState poller_;
   Calls& calls_;
@@ -128,10 +117,8 @@ class ReadinessBackend final : public Backend {
   RingQueue<Source> ready_sources_;
   std::size_t visits_left_ = 0;  // of ready sources in this turn
   std::uint8_t turn_ = 0;
-  Slab<WatchedSource> watched_sources_;
-  // The pool keeps the nodes, so that watching again and again allocates nothing.
-  std::pmr::unsynchronized_pool_resource map_memory_;
-  std::pmr::unordered_map<native_handle, WatchedSource*> watched_by_handle_{&map_memory_};
+  bool queue_overflowed_ = false;  // some ready source found no room in ready_sources_
+  WatchedSources watched_{poller_};
 };
 
 ReadinessBackend::ReadinessBackend(std::unique_ptr<PollDriver> driver, Calls& calls,
@@ -149,7 +136,7 @@ int ReadinessBackend::attach(Source& source) {
   // Registered when the first operation has to wait: an accepted connection that is closed at once
   // never costs a call.
   check(source.interest.generation == 0, "a source was attached twice");
-  return 0;
+  return source.duplicable ? 0 : poller_.evict(source.handle);
 }
 
 void ReadinessBackend::detach(Source& source) noexcept {
@@ -186,7 +173,7 @@ Trigger ReadinessBackend::trigger_of(const Source& source) const noexcept {
 
 // Brings the poller's interest up to what the parked operations want. Changes of a registered
 // interest are collected by the poller, so a pause within one turn costs no call.
-int ReadinessBackend::sync(Source& source) {
+int ReadinessBackend::sync(Source& source) noexcept {
   source.plain = edge_ && source.kind == SourceKind::stream && source.out == nullptr &&
                  source.in != nullptr && source.in->kind == OpKind::receive && source.in->multishot;
   const Ready interest = wanted(source);
@@ -236,9 +223,26 @@ void ReadinessBackend::continue_later(Source& source) {
   enqueue(source);
 }
 
+// Without memory for a longer queue the rest is found anew, turn by turn, as places become free.
+void ReadinessBackend::find_unqueued() noexcept {
+  queue_overflowed_ = false;
+  poller_.for_each_token([this](std::uint64_t token) {
+    Source& source = *reinterpret_cast<Source*>(token);
+    if (source.kind == SourceKind::watched) {
+      auto* op = static_cast<WatchOp*>(source.in);
+      while (op != nullptr && !any(op->pending)) op = op->next_watch;
+      if (op != nullptr) enqueue(source);
+    } else if (any(source.ready) && (source.in != nullptr || source.out != nullptr)) {
+      enqueue(source);
+    }
+  });
+}
+
 int ReadinessBackend::wait(std::int64_t timeout_ns) {
   if (poller_.has_events()) keep_unwalked();
-  const int count = poller_.wait(ready_sources_.empty() ? timeout_ns : 0);
+  if (queue_overflowed_) find_unqueued();
+  const bool leftovers = !ready_sources_.empty() || queue_overflowed_;
+  const int count = poller_.wait(leftovers ? 0 : timeout_ns);
   ++turn_;
   if (count < 0 && count != -EINTR) return count;
   take_failures();
@@ -671,26 +675,12 @@ void ReadinessBackend::unpark_send(SendOp& op) noexcept {
 // ---- Watched descriptors ---------------------------------------------------------------------
 
 Started ReadinessBackend::start_watch(WatchOp& op) {
-  int error = 0;
-  WatchedSource* source = watched_source(op, error);
-  if (source == nullptr) {
+  if (const int error = watched_.add(op); error < 0) {
     finish(op, error);
     return Started::done;
   }
-  op.source = source;
-  op.pending = Ready::none;
   op.state = OpState::in_flight;
-  op.previous_watch = op.next_watch = nullptr;
-  if (source->in == nullptr) {
-    source->in = &op;
-  } else {
-    auto* last = static_cast<WatchOp*>(source->in);
-    while (last->next_watch != nullptr) last = last->next_watch;
-    last->next_watch = &op;
-    op.previous_watch = last;
-  }
-  error = sync_watched(*source);
-  if (error < 0) {
+  if (const int error = watched_.sync(static_cast<WatchedSource&>(*op.source)); error < 0) {
     unpark(op);
     finish(op, error);
     return Started::done;
@@ -698,70 +688,17 @@ Started ReadinessBackend::start_watch(WatchOp& op) {
   return Started::in_flight;
 }
 
-// The source for the number of `op`. A number that is watched already is offered to the poller
-// anew: it takes it when the number was closed behind our back and now stands for something else.
-// The source from before then gets Ready::invalid, and nothing of the new descriptor.
-ReadinessBackend::WatchedSource* ReadinessBackend::watched_source(const WatchOp& op, int& error) {
-  const auto found = watched_by_handle_.find(op.handle);
-  WatchedSource* source = watched_sources_.make();
-  source->kind = SourceKind::watched;
-  source->handle = op.handle;
-  error =
-      poller_.add_now(op.handle, op.interest, Trigger::level, token_of(*source), source->interest);
-  if (error == 0) {
-    source->registered = op.interest;
-    watched_by_handle_.insert_or_assign(op.handle, source);
-    return source;
-  }
-  watched_sources_.free(source);
-  const bool shared =
-      error == -static_cast<int>(Errc::already_registered) && found != watched_by_handle_.end();
-  return shared ? found->second : nullptr;
-}
-
-// The union of what its watchers want.
-int ReadinessBackend::sync_watched(WatchedSource& source) {
-  Ready interest = Ready::none;
-  for (auto* op = static_cast<WatchOp*>(source.in); op != nullptr; op = op->next_watch) {
-    interest |= op->interest;
-  }
-  if (interest == source.registered || source.interest.generation == 0) return 0;
-  const int error = poller_.modify(source.interest, interest, Trigger::level);
-  if (error == 0) source.registered = interest;
-  return error;
-}
-
 void ReadinessBackend::unpark_watch(WatchOp& op) noexcept {
-  auto& source = static_cast<WatchedSource&>(*op.source);
-  if (op.previous_watch != nullptr) {
-    op.previous_watch->next_watch = op.next_watch;
-  } else {
-    source.in = op.next_watch;
-  }
-  if (op.next_watch != nullptr) op.next_watch->previous_watch = op.previous_watch;
-  op.previous_watch = op.next_watch = nullptr;
-  op.source = nullptr;
-  if (source.in == nullptr) {
-    drop_watched(source);
-    return;
-  }
-  (void)sync_watched(source);
+  WatchedSource* unused = watched_.remove(op);
+  if (unused == nullptr) return;
+  dequeue(*unused);
+  watched_.drop(*unused);
 }
 
 int ReadinessBackend::change_interest(WatchOp& op, Ready interest) {
   op.interest = interest;
   op.pending &= reportable(interest);
-  return sync_watched(static_cast<WatchedSource&>(*op.source));
-}
-
-void ReadinessBackend::drop_watched(WatchedSource& source) noexcept {
-  dequeue(source);
-  if (source.interest.generation != 0) (void)poller_.remove(source.interest);
-  const auto found = watched_by_handle_.find(source.handle);
-  if (found != watched_by_handle_.end() && found->second == &source) {
-    watched_by_handle_.erase(found);
-  }
-  watched_sources_.free(&source);
+  return watched_.sync(static_cast<WatchedSource&>(*op.source));
 }
 
 // ---- The rest --------------------------------------------------------------------------------
@@ -770,7 +707,7 @@ int ReadinessBackend::watch_wake(native_handle event) {
   if (wake_.interest.generation != 0) (void)poller_.remove(wake_.interest);
   wake_.interest = {};
   wake_.handle = event;
-  poller_.evict(event);
+  if (const int error = poller_.evict(event); error < 0) return error;
   return poller_.add_now(event, Ready::readable, Trigger::level, token_of(wake_), wake_.interest);
 }
 

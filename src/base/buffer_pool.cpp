@@ -1,46 +1,16 @@
 #include "base/buffer_pool.hpp"
 
 #include <new>
+#include <utility>
 
 #include "evix/buffer.hpp"
 
 namespace evix::detail {
+namespace {
 
-BufferPool* BufferPool::make(std::size_t block_size) { return new BufferPool(block_size); }
+BufferBlock abandoned_mark{nullptr, nullptr};
 
-BufferBlock* BufferPool::acquire_slow() noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    free_ = returned_;
-    returned_ = nullptr;
-  }
-  if (free_ != nullptr) {
-    BufferBlock* block = free_;
-    free_ = block->next;
-    return block;
-  }
-  void* memory = ::operator new(sizeof(BufferBlock) + block_size_, std::nothrow);
-  if (memory == nullptr) return nullptr;
-  ++made_;
-  return ::new (memory) BufferBlock{nullptr, this};
-}
-
-void BufferPool::release_slow(BufferBlock* block) noexcept {
-  bool last = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (abandoned_) {
-      ::operator delete(block);
-      last = --made_ == 0;
-    } else {
-      block->next = returned_;
-      returned_ = block;
-    }
-  }
-  if (last) delete this;
-}
-
-std::size_t BufferPool::free_all(BufferBlock* list) noexcept {
+std::size_t free_all(BufferBlock* list) noexcept {
   std::size_t count = 0;
   while (list != nullptr) {
     BufferBlock* block = list;
@@ -51,17 +21,45 @@ std::size_t BufferPool::free_all(BufferBlock* list) noexcept {
   return count;
 }
 
-void BufferPool::abandon() noexcept {
-  bool last = false;
-  {
-    const std::lock_guard lock(mutex_);
-    set_owner(nullptr);
-    abandoned_ = true;
-    made_ -= free_all(free_) + free_all(returned_);
-    free_ = returned_ = nullptr;
-    last = made_ == 0;
+}  // namespace
+
+BufferPool* BufferPool::make(std::size_t block_size) { return new BufferPool(block_size); }
+
+BufferBlock* BufferPool::acquire_slow() noexcept {
+  free_ = returned_.exchange(nullptr, std::memory_order_acquire);
+  if (free_ != nullptr) {
+    BufferBlock* block = free_;
+    free_ = block->next;
+    return block;
   }
-  if (last) delete this;
+  void* memory = ::operator new(sizeof(BufferBlock) + block_size_, std::nothrow);
+  if (memory == nullptr) return nullptr;
+  references_.fetch_add(1, std::memory_order_relaxed);
+  return ::new (memory) BufferBlock{nullptr, this};
+}
+
+// Nobody pops a single block, so a head that is compared equal is the same list (no ABA).
+void BufferPool::release_slow(BufferBlock* block) noexcept {
+  BufferBlock* head = returned_.load(std::memory_order_relaxed);
+  do {
+    if (head == &abandoned_mark) {
+      ::operator delete(block);
+      drop(1);
+      return;
+    }
+    block->next = head;
+  } while (!returned_.compare_exchange_weak(head, block, std::memory_order_release,
+                                            std::memory_order_relaxed));
+}
+
+void BufferPool::drop(std::size_t count) noexcept {
+  if (references_.fetch_sub(count, std::memory_order_acq_rel) == count) delete this;
+}
+
+void BufferPool::abandon() noexcept {
+  set_owner(nullptr);
+  BufferBlock* returned = returned_.exchange(&abandoned_mark, std::memory_order_acq_rel);
+  drop(free_all(std::exchange(free_, nullptr)) + free_all(returned) + 1);
 }
 
 void release_block(BufferBlock* block) noexcept { BufferPool::release(block); }

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 
 #include "base/thread_id.hpp"
 
@@ -23,8 +22,9 @@ struct BufferBlock {
 
 /**
  * Last in, first out, so that the next receive finds its buffer in the cache. The thread that runs
- * the loop takes and returns blocks without a lock; any other thread returns them under one. The
- * pool lives until its loop has let go and every block is back.
+ * the loop has a list of its own; every other thread pushes onto a second one, which the owner
+ * takes whole. There is no lock: one held by another thread at a fork would stay locked in the
+ * child. The pool lives until its loop has let go and every block is back.
  */
 class BufferPool {
  public:
@@ -71,16 +71,15 @@ class BufferPool {
 
   BufferBlock* acquire_slow() noexcept;
   void release_slow(BufferBlock* block) noexcept;
-  std::size_t free_all(BufferBlock* list) noexcept;
+  /** Takes `count` from the references; the last one ends the pool. */
+  void drop(std::size_t count) noexcept;
 
   BufferBlock* free_ = nullptr;
   std::atomic<ThreadId> owner_ = nullptr;
   const std::size_t block_size_;
-  std::size_t made_ = 0;  // by the owner, or under the lock once abandoned
 
-  std::mutex mutex_;
-  BufferBlock* returned_ = nullptr;  // by other threads
-  bool abandoned_ = false;
+  std::atomic<BufferBlock*> returned_ = nullptr;  // by other threads; abandoned: a mark
+  std::atomic<std::size_t> references_ = 1;       // the loop's and one of each block
 };
 
 }  // namespace evix::detail

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <utility>
 
 /** @file
@@ -12,7 +13,8 @@ namespace evix::detail {
 
 /**
  * First in, first out. push() gives the entry a position with which erase() takes it out in O(1)
- * (the place stays empty until it comes up). Grows by doubling, never shrinks.
+ * (the place stays empty until it comes up). Grows by doubling, never shrinks, and has room
+ * for 64 from the beginning.
  */
 template <class T>
 class RingQueue {
@@ -21,12 +23,14 @@ class RingQueue {
   /** Entries that are still in. */
   std::size_t size() const noexcept { return count_; }
 
-  std::uint32_t push(T* entry) {
+  /** False when it is full and there is no memory to grow: nothing has changed then. */
+  [[nodiscard]] bool push(T* entry, std::uint32_t& position) noexcept {
     if (count_ == 0) begin_ = end_;
-    if (end_ - begin_ == capacity_) grow();
+    if (end_ - begin_ == capacity_ && !grow()) return false;
     entries_[end_ & (capacity_ - 1)] = entry;
     ++count_;
-    return end_++;
+    position = end_++;
+    return true;
   }
 
   T* pop() noexcept {
@@ -50,18 +54,20 @@ class RingQueue {
   static constexpr std::uint32_t capacity_first = 64;
 
   // Positions are kept, so every entry lands at its own position modulo the new capacity.
-  void grow() {
-    const std::uint32_t capacity_after = capacity_ == 0 ? capacity_first : capacity_ * 2;
-    auto entries_after = std::make_unique<T*[]>(capacity_after);
+  bool grow() noexcept {
+    const std::uint32_t capacity_after = capacity_ * 2;
+    std::unique_ptr<T*[]> entries_after(new (std::nothrow) T*[capacity_after]);
+    if (entries_after == nullptr) return false;
     for (std::uint32_t position = begin_; position != end_; ++position) {
       entries_after[position & (capacity_after - 1)] = entries_[position & (capacity_ - 1)];
     }
     entries_ = std::move(entries_after);
     capacity_ = capacity_after;
+    return true;
   }
 
-  std::unique_ptr<T*[]> entries_;
-  std::uint32_t capacity_ = 0;
+  std::unique_ptr<T*[]> entries_ = std::make_unique<T*[]>(capacity_first);
+  std::uint32_t capacity_ = capacity_first;
   std::uint32_t begin_ = 0;
   std::uint32_t end_ = 0;
   std::size_t count_ = 0;

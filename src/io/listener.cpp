@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <new>
 
 #include "base/mutation.hpp"
 #include "io/stream_record.hpp"
@@ -37,6 +38,7 @@ struct AcceptNotice : Work {
 struct ListenerRecord : HandleRecord, AcceptOp {
   Source socket;
   SharedCallback on_accept;
+  std::unique_ptr<AcceptNotice> end_notice;  ///< of accept(), for its end without a connection
   ListenerTimer retry;
   std::int64_t retry_delay_ns = 0;
   bool wanted = false;   ///< accept_start() or accept(), not yet ended
@@ -143,8 +145,8 @@ void run_notice(Work* work) {
   (*notice->callback)(accept_failure(listener, notice->error));
 }
 
-void queue_error(ListenerRecord& listener, int error) {
-  auto notice = std::make_unique<AcceptNotice>();
+void queue_error(ListenerRecord& listener, std::unique_ptr<AcceptNotice> notice,
+                 int error) noexcept {
   notice->run = run_notice;
   notice->listener = &listener;
   notice->callback = listener.on_accept;
@@ -170,6 +172,18 @@ void handle_accept_error(ListenerRecord& listener, int error) {
   give_error(listener, error);
 }
 
+// Null when there is no memory for it: the connection is closed then.
+StreamRecord* accepted_stream(LoopCore& core, native_handle handle) noexcept {
+  Fd accepted(core.calls(), handle);
+  try {
+    StreamRecord* stream = make_stream(core, handle, false);
+    (void)accepted.release();
+    return stream;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 void run_accept(Work* work) {
   auto& listener = static_cast<ListenerRecord&>(*static_cast<AcceptOp*>(work));
   LoopCore& core = *listener.core;
@@ -177,14 +191,18 @@ void run_accept(Work* work) {
     handle_accept_error(listener, -listener.result);
     return;
   }
+  StreamRecord* record = accepted_stream(core, listener.result);
+  if (record == nullptr) {
+    core.backend().cancel(listener.accept_op());
+    handle_accept_error(listener, ENOMEM);
+    return;
+  }
+  TcpStream stream(record);
   listener.starved = false;
   if (!listener.in_flight()) {
     listener.wanted = false;
     core.set_active(listener, false);
   }
-  Fd accepted(core.calls(), listener.result);
-  TcpStream stream(make_stream(core, accepted.get()));
-  (void)accepted.release();
   AcceptCall call(listener);
   call(std::move(stream));
 }
@@ -217,12 +235,17 @@ void begin_accepting(ListenerRecord& listener, bool multishot,
                      TcpListener::AcceptCallback&& callback, std::source_location location) {
   LoopCore& core = *listener.core;
   if (core.dead()) return;
+  // All memory first: without it nothing has happened.
+  auto accepting = std::make_shared<TcpListener::AcceptCallback>(std::move(callback));
+  auto refusal = std::make_unique<AcceptNotice>();
+  auto end_notice = multishot ? nullptr : std::make_unique<AcceptNotice>();
   // An accept() that is still waiting ends; accept_start() is only restarted.
   const bool waits_for_one = listener.wanted && !listener.multishot;
-  if (waits_for_one) queue_error(listener, ECANCELED);
+  if (waits_for_one) queue_error(listener, std::move(listener.end_notice), ECANCELED);
   listener.stop_accepting();
   listener.location = location;
-  listener.on_accept = std::make_shared<TcpListener::AcceptCallback>(std::move(callback));
+  listener.on_accept = std::move(accepting);
+  listener.end_notice = std::move(end_notice);
   listener.multishot = multishot;
   listener.wanted = true;
   core.set_active(listener, true);
@@ -237,7 +260,7 @@ void begin_accepting(ListenerRecord& listener, bool multishot,
   }
   if (error == 0) return;
   // Told from the loop, never from inside this call.
-  queue_error(listener, error);
+  queue_error(listener, std::move(refusal), error);
   if (is_starvation(error)) {
     listener.starved = true;
     core.start_timer(listener.retry, listener.retry_delay_ns);
@@ -382,7 +405,7 @@ void TcpListener::close() noexcept {
   // accept() promised one call; accept_start() is a series, which simply ends.
   const bool told = listener.wanted && !listener.multishot && !listener.core->dead();
   listener.close();
-  if (told) detail::queue_error(listener, ECANCELED);
+  if (told) detail::queue_error(listener, std::move(listener.end_notice), ECANCELED);
   listener.on_accept.reset();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <new>
 
 #include "base/mutation.hpp"
 #include "sys/address.hpp"
@@ -20,10 +21,9 @@ namespace detail {
 struct ReceiveFrame {
   StreamRecord& stream;
   ReceiveFrame* outer;
-  /**
-   * Set: the callback is to go, and this one (or an empty one) to come. Owned, on the heap: it is
-   * rare, and a frame is made for every buffer.
-   */
+  /** The callback is to go, and `replacement`, when there is one, to come. */
+  bool replaced = false;
+  /** Owned, on the heap: it is rare, and a frame is made for every buffer. */
   TcpStream::ReceiveCallback* replacement = nullptr;
 };
 
@@ -40,7 +40,7 @@ ReceiveFrame* frame_of(const StreamRecord& stream) noexcept;
   if (frame.replacement != nullptr) {
     stream.on_receive = std::move(*frame.replacement);
     delete frame.replacement;
-  } else if (!stream.op_queued) {
+  } else if (frame.replaced || !stream.op_queued) {
     stream.on_receive.reset();
   }
 }
@@ -53,7 +53,7 @@ ReceiveFrame* frame_of(const StreamRecord& stream) noexcept;
 [[gnu::always_inline]] inline void leave(ReceiveFrame& frame) noexcept {
   StreamRecord& stream = frame.stream;
   stream.core->receive_frame = frame.outer;
-  if (!stream.receiving() || frame.replacement != nullptr) [[unlikely]]
+  if (!stream.receiving() || frame.replaced) [[unlikely]]
     settle_callback(frame);
   stream.core->work_taken(stream);
 }
@@ -69,13 +69,38 @@ ReceiveFrame* frame_of(const StreamRecord& stream) noexcept {
   return found;
 }
 
-void set_receive_callback(StreamRecord& stream, TcpStream::ReceiveCallback&& callback) noexcept {
+void drop_receive_callback(StreamRecord& stream) noexcept {
   if (ReceiveFrame* frame = frame_of(stream)) {
-    delete std::exchange(frame->replacement, new TcpStream::ReceiveCallback(std::move(callback)));
+    frame->replaced = true;
+    delete std::exchange(frame->replacement, nullptr);
   } else {
-    stream.on_receive = std::move(callback);
+    stream.on_receive.reset();
   }
 }
+
+/** A callback with the memory that it needs to take its place, which is found beforehand. */
+class NextCallback {
+ public:
+  NextCallback(StreamRecord& stream, TcpStream::ReceiveCallback& callback)
+      : stream_(stream), callback_(callback) {
+    if (frame_of(stream) != nullptr) boxed_ = std::make_unique<TcpStream::ReceiveCallback>();
+  }
+  void put() noexcept {
+    if (boxed_ == nullptr) {
+      stream_.on_receive = std::move(callback_);
+      return;
+    }
+    ReceiveFrame& frame = *frame_of(stream_);
+    *boxed_ = std::move(callback_);
+    frame.replaced = true;
+    delete std::exchange(frame.replacement, boxed_.release());
+  }
+
+ private:
+  StreamRecord& stream_;
+  TcpStream::ReceiveCallback& callback_;
+  std::unique_ptr<TcpStream::ReceiveCallback> boxed_;
+};
 
 Result<Buffer> take_result(StreamRecord& stream) noexcept {
   BufferBlock* block = std::exchange(stream.block, nullptr);
@@ -94,22 +119,24 @@ void call_nested(StreamRecord& stream, ReceiveFrame& outermost) {
   struct Restore {
     StreamRecord& stream;
     ReceiveFrame& outermost;
-    TcpStream::ReceiveCallback callback;
+    std::unique_ptr<TcpStream::ReceiveCallback> callback;
     ~Restore() {
-      if (stream.receiving() && !*outermost.replacement) {
-        *outermost.replacement = std::move(callback);
+      if (stream.receiving() && outermost.replacement == nullptr) {
+        outermost.replacement = callback.release();
       }
     }
-  } running{stream, outermost, std::move(*outermost.replacement)};
+  } running{
+      stream, outermost,
+      std::unique_ptr<TcpStream::ReceiveCallback>(std::exchange(outermost.replacement, nullptr))};
   Result<Buffer> result = take_result(stream);
-  if (running.callback) running.callback(std::move(result));
+  if (running.callback != nullptr) (*running.callback)(std::move(result));
 }
 
 void call_receive(StreamRecord& stream) {
   ReceiveFrame* outermost = stream.core->receive_frame;
   if (outermost != nullptr) [[unlikely]] {
     outermost = frame_of(stream);
-    if (outermost != nullptr && outermost->replacement != nullptr) {
+    if (outermost != nullptr && outermost->replaced) {
       call_nested(stream, *outermost);
       return;
     }
@@ -151,7 +178,7 @@ void run_queued_receive(StreamRecord& stream) {
   const WorkTaken taken(stream);
   stream.op_queued = false;
   if (stream.released || core.discarding()) {
-    set_receive_callback(stream, {});
+    drop_receive_callback(stream);
   } else {
     call_receive(stream);
   }
@@ -211,13 +238,14 @@ void run_receive(Work* work) {
 void run_receive_into(Work* work) {
   auto& request = static_cast<ReceiveIntoRequest&>(*static_cast<ReceiveIntoOp*>(work));
   StreamRecord& stream = *request.stream;
-  std::unique_ptr<ReceiveIntoRequest> owned = std::move(stream.extras->receiving_into);
-  LoopCore& core = *stream.core;
-  stop_stream_timer(stream, stream.extras->receive_timer);
-  update_active(stream);
-  ++stream.works_queued;
+  const std::unique_ptr<ReceiveIntoRequest> owned = std::move(stream.extras->receiving_into);
+  if (!request.queued) {
+    stop_stream_timer(stream, stream.extras->receive_timer);
+    update_active(stream);
+    ++stream.works_queued;
+  }
   const WorkTaken taken(stream);
-  if (stream.released || core.discarding()) return;
+  if (stream.released || stream.core->discarding()) return;
   if (request.result >= 0) {
     owned->callback(static_cast<std::size_t>(request.result));
   } else {
@@ -268,7 +296,7 @@ ReceiveIntoRequest::ReceiveIntoRequest() noexcept { run = run_receive_into; }
 
 void StreamRecord::shut() noexcept {
   close_stream(*this, CloseMode::silent);
-  set_receive_callback(*this, {});
+  drop_receive_callback(*this);
 }
 
 void StreamRecord::describe(HandleInfo& info) const {
@@ -287,19 +315,29 @@ void StreamRecord::describe(HandleInfo& info) const {
   add(!connecting && socket.out != nullptr, "send");
 }
 
+StreamExtras::~StreamExtras() {
+  while (Work* notice = graceful_notices.pop()) delete static_cast<Notice*>(notice);
+}
+
 StreamExtras& extras_of(StreamRecord& stream) {
   if (stream.extras == nullptr) {
-    stream.extras = std::make_unique<StreamExtras>();
+    std::unique_ptr<StreamExtras>& spare = send_pool(*stream.core).spare_extras;
+    stream.extras = spare != nullptr ? std::move(spare) : std::make_unique<StreamExtras>();
     stream.extras->mark_work.stream = &stream;
   }
   return *stream.extras;
 }
 
-StreamRecord* make_stream(LoopCore& core, native_handle handle) {
+StreamRecord* make_stream(LoopCore& core, native_handle handle, bool duplicable) {
   auto* stream = core.make_record<StreamRecord>(HandleKind::stream);
   stream->socket.handle = handle;
+  stream->socket.duplicable = duplicable;
+  if (core.backend().attach(stream->socket) < 0) {
+    stream->socket.handle = no_handle;
+    core.release_record(*stream);
+    throw std::bad_alloc();
+  }
   stream->connected = true;
-  core.backend().attach(stream->socket);
   return stream;
 }
 
@@ -325,15 +363,18 @@ void queue_done(StreamRecord& stream, TcpStream::DoneCallback&& callback, int er
   queue_notice(stream, std::move(notice), error);
 }
 
-void start_stream_timer(StreamRecord& stream, std::unique_ptr<StreamTimer>& timer,
-                        void (*run)(Work*), std::int64_t timeout_ns) {
+void make_stream_timer(StreamRecord& stream, std::unique_ptr<StreamTimer>& timer,
+                       void (*run)(Work*), std::int64_t timeout_ns) {
   if (timer == nullptr) {
     timer = std::make_unique<StreamTimer>();
     timer->stream = &stream;
     timer->run = run;
   }
   timer->timeout_ns = timeout_ns;
-  stream.core->start_timer(*timer, timeout_ns);
+}
+
+void start_stream_timer(StreamRecord& stream, const std::unique_ptr<StreamTimer>& timer) noexcept {
+  if (timer != nullptr) stream.core->start_timer(*timer, timer->timeout_ns);
 }
 
 void stop_stream_timer(StreamRecord& stream, const std::unique_ptr<StreamTimer>& timer) noexcept {
@@ -358,36 +399,30 @@ void end_receive(StreamRecord& stream, CloseMode mode) noexcept {
 
 void end_receive_into(StreamRecord& stream, CloseMode mode) noexcept {
   std::unique_ptr<ReceiveIntoRequest>& request = stream.extras->receiving_into;
-  if (request == nullptr) return;
+  if (request == nullptr || request->queued) return;
+  // Success beats cancel: what had arrived is told.
   if (request->in_flight() && !mutated("T007")) stream.core->backend().cancel(*request);
   if (mode == CloseMode::silent) {
     request.reset();
     return;
   }
-  // Success beats cancel: what had arrived is told.
-  TcpStream::CountCallback callback = std::move(request->callback);
-  const int result = request->result;
-  request.reset();
-  auto notice = std::make_unique<Notice>();
-  notice->operation = "receive";
-  notice->done = [callback = std::move(callback), result](Result<void> done) mutable {
-    if (result >= 0) {
-      callback(static_cast<std::size_t>(result));
-    } else {
-      callback(Failure(done.error()));
-    }
-  };
-  queue_notice(stream, std::move(notice), result < 0 ? -result : 0);
+  request->queued = true;
+  ++stream.works_queued;
+  stream.core->queue_finished(*request);
 }
 
 void end_connect(StreamRecord& stream, CloseMode mode) noexcept {
   std::unique_ptr<ConnectRequest>& request = stream.extras->connecting;
-  if (request == nullptr) return;
+  if (request == nullptr || request->queued) return;
   stream.core->backend().cancel(*request);
-  if (mode == CloseMode::told) {
-    queue_done(stream, std::move(request->callback), ECANCELED, "connect");
+  if (mode == CloseMode::silent) {
+    request.reset();
+    return;
   }
-  request.reset();
+  request->result = -ECANCELED;
+  request->queued = true;
+  ++stream.works_queued;
+  stream.core->queue_finished(*request);
 }
 
 void end_extras(StreamRecord& stream, CloseMode mode) noexcept {
@@ -403,8 +438,8 @@ void end_extras(StreamRecord& stream, CloseMode mode) noexcept {
     std::unique_ptr<Notice> notice = std::move(extras.shutdown_notice);
     if (mode == CloseMode::told) queue_notice(stream, std::move(notice), ECANCELED);
   }
-  if (extras.graceful_notice != nullptr) {
-    std::unique_ptr<Notice> notice = std::move(extras.graceful_notice);
+  while (Work* work = extras.graceful_notices.pop()) {
+    std::unique_ptr<Notice> notice(static_cast<Notice*>(work));
     if (mode == CloseMode::told) queue_notice(stream, std::move(notice), 0);
   }
   if (mode == CloseMode::silent) extras.on_mark.reset();
@@ -446,10 +481,11 @@ void TcpStream::close(Callback<void()> callback) {
   StreamRecord& stream = detail::stream_of(*this);
   if (stream.core->dead()) return;
   if (detail::mutated("T015") && stream.closed) stream.core->add_reference();
+  auto notice = callback ? std::make_unique<detail::Notice>() : nullptr;
   if (!stream.closed) detail::close_stream(stream, detail::CloseMode::told);
-  auto notice = std::make_unique<detail::Notice>();
+  if (notice == nullptr) return;
   notice->closed = std::move(callback);
-  if (notice->closed) detail::queue_notice(stream, std::move(notice), 0);
+  detail::queue_notice(stream, std::move(notice), 0);
 }
 
 void TcpStream::abort() noexcept {
@@ -492,16 +528,16 @@ void start_receive(StreamRecord& stream, bool multishot, TcpStream::ReceiveCallb
     refuse_receive(stream, std::move(callback), error);
     return;
   }
+  detail::NextCallback next(stream, callback);
   stream.location = location;
   stream.multishot = multishot;
   if (stream.core->backend().start(stream.receive_op()) == detail::Started::done) {
     refuse_receive(stream, std::move(callback), -stream.result);
     return;
   }
-  detail::set_receive_callback(stream, std::move(callback));
-  if (stream.extras != nullptr && stream.extras->receive_timer != nullptr) {
-    stream.core->start_timer(*stream.extras->receive_timer,
-                             stream.extras->receive_timer->timeout_ns);
+  next.put();
+  if (stream.extras != nullptr) {
+    detail::start_stream_timer(stream, stream.extras->receive_timer);
   }
   stream.core->set_active(stream, true);
 }
@@ -526,7 +562,7 @@ void TcpStream::receive_stop() noexcept {
     detail::stop_stream_timer(stream, stream.extras->receive_timer);
   }
   detail::update_active(stream);
-  detail::set_receive_callback(stream, {});
+  detail::drop_receive_callback(stream);
 }
 
 void TcpStream::receive_into(std::span<std::byte> bytes, CountCallback callback,
@@ -537,6 +573,7 @@ void TcpStream::receive_into(std::span<std::byte> bytes, CountCallback callback,
   int error = receive_refusal(stream);
   if (error == 0 && bytes.empty()) error = EINVAL;
   if (error == 0) {
+    detail::StreamExtras& extras = detail::extras_of(stream);
     auto request = std::make_unique<detail::ReceiveIntoRequest>();
     request->stream = &stream;
     request->source = &stream.socket;
@@ -545,11 +582,8 @@ void TcpStream::receive_into(std::span<std::byte> bytes, CountCallback callback,
     if (stream.core->backend().start(*request) == detail::Started::in_flight) {
       request->callback = std::move(callback);
       stream.location = location;
-      detail::extras_of(stream).receiving_into = std::move(request);
-      if (stream.extras->receive_timer != nullptr) {
-        stream.core->start_timer(*stream.extras->receive_timer,
-                                 stream.extras->receive_timer->timeout_ns);
-      }
+      extras.receiving_into = std::move(request);
+      detail::start_stream_timer(stream, extras.receive_timer);
       detail::update_active(stream);
       return;
     }
@@ -570,8 +604,8 @@ void TcpStream::set_receive_timeout(Duration timeout) {
     timer.reset();
     return;
   }
-  detail::start_stream_timer(stream, timer, detail::run_receive_timeout, timeout.count());
-  if (stream.socket.in == nullptr) detail::stop_stream_timer(stream, timer);
+  detail::make_stream_timer(stream, timer, detail::run_receive_timeout, timeout.count());
+  if (stream.socket.in != nullptr) detail::start_stream_timer(stream, timer);
 }
 
 native_handle TcpStream::native() const noexcept { return detail::stream_of(*this).socket.handle; }

@@ -52,12 +52,15 @@ int settle_connect(StreamRecord& stream, int result, bool refuse_self_connect) n
 void run_connect(Work* work) {
   auto& request = static_cast<ConnectRequest&>(*static_cast<ConnectOp*>(work));
   StreamRecord& stream = *request.stream;
-  ++stream.works_queued;
-  const WorkTaken taken(stream);
   const std::unique_ptr<ConnectRequest> owned = std::move(stream.extras->connecting);
-  stop_stream_timer(stream, stream.extras->connect_timer);
-  const int result = settle_connect(stream, owned->result, owned->refuse_self_connect);
-  if (!owned->callback) return;
+  int result = owned->result;
+  if (!owned->queued) {
+    ++stream.works_queued;
+    stop_stream_timer(stream, stream.extras->connect_timer);
+    result = settle_connect(stream, result, owned->refuse_self_connect);
+  }
+  const WorkTaken taken(stream);
+  if (!owned->callback || stream.released || stream.core->discarding()) return;
   if (result == 0) {
     owned->callback(Result<void>());
   } else {
@@ -67,7 +70,6 @@ void run_connect(Work* work) {
 
 void run_connect_timeout(Work* work) {
   StreamRecord& stream = *static_cast<StreamTimer*>(static_cast<TimerWork*>(work))->stream;
-  if (stream.extras->connecting == nullptr) return;
   ConnectRequest& request = *stream.extras->connecting;
   stream.core->backend().cancel(request);
   if (request.result == -ECANCELED) request.result = -ETIMEDOUT;
@@ -105,12 +107,29 @@ void queue_connect_error(StreamRecord& stream, TcpStream::DoneCallback&& callbac
       "connect");
 }
 
+// What is final at once is told from the loop's queue.
+void start_connect(StreamRecord& stream, ConnectRequest& request, const Address& local) noexcept {
+  int result = open_socket(stream, request.address, local);
+  if (result == 0) {
+    if (stream.core->backend().start(request) == Started::in_flight) {
+      stream.core->set_active(stream, true);
+      start_stream_timer(stream, stream.extras->connect_timer);
+      return;
+    }
+    result = settle_connect(stream, request.result, request.refuse_self_connect);
+  }
+  request.result = result;
+  request.queued = true;
+  ++stream.works_queued;
+  stream.core->queue_finished(request);
+}
+
 int connect_refusal(StreamRecord& stream) noexcept {
   if (stream.closed) return static_cast<int>(Errc::closed);
   if (stream.core->forked()) return static_cast<int>(Errc::forked);
   if (stream.connected) return EISCONN;
-  if (stream.opened()) return static_cast<int>(Errc::busy);
-  return 0;
+  const bool connecting = stream.extras != nullptr && stream.extras->connecting != nullptr;
+  return stream.opened() || connecting ? static_cast<int>(Errc::busy) : 0;
 }
 
 }  // namespace
@@ -125,39 +144,28 @@ void TcpStream::connect(const Address& address, const ConnectOptions& options,
                         DoneCallback callback, std::source_location location) {
   StreamRecord& stream = detail::stream_of(*this);
   if (stream.core->dead()) return;
-  int error = detail::connect_refusal(stream);
-  if (error == 0) error = -detail::open_socket(stream, address, options.local);
-  if (error != 0) {
+  if (const int error = detail::connect_refusal(stream); error != 0) {
     detail::queue_connect_error(stream, std::move(callback),
                                 detail::make_error(error, "connect", Subject::address(address)));
     return;
   }
-  stream.location = location;
   detail::StreamExtras& extras = detail::extras_of(stream);
-  extras.connecting = std::make_unique<detail::ConnectRequest>();
+  auto made = std::make_unique<detail::ConnectRequest>();
+  if (options.timeout != forever) {
+    detail::make_stream_timer(stream, extras.connect_timer, detail::run_connect_timeout,
+                              options.timeout.count());
+  } else {
+    extras.connect_timer.reset();
+  }
+  extras.connecting = std::move(made);
   detail::ConnectRequest& request = *extras.connecting;
   request.stream = &stream;
   request.source = &stream.socket;
   request.address = address;
   request.refuse_self_connect = options.refuse_self_connect;
   request.callback = std::move(callback);
-  if (stream.core->backend().start(request) == detail::Started::done) {
-    const std::unique_ptr<detail::ConnectRequest> owned = std::move(extras.connecting);
-    const int result = detail::settle_connect(stream, owned->result, owned->refuse_self_connect);
-    if (result == 0) {
-      detail::queue_done(stream, std::move(owned->callback), 0, "connect");
-    } else {
-      detail::queue_connect_error(
-          stream, std::move(owned->callback),
-          detail::make_error(-result, "connect", Subject::address(address)));
-    }
-    return;
-  }
-  stream.core->set_active(stream, true);
-  if (options.timeout != forever) {
-    detail::start_stream_timer(stream, extras.connect_timer, detail::run_connect_timeout,
-                               options.timeout.count());
-  }
+  stream.location = location;
+  detail::start_connect(stream, request, options.local);
 }
 
 void TcpStream::connect(std::string_view text, DoneCallback callback,
@@ -191,9 +199,7 @@ Result<TcpStream> TcpStream::adopt(Loop& loop, native_handle handle) {
   const int flags = calls.descriptor_flags(handle);
   const int set = flags < 0 ? flags : calls.set_nonblocking(handle, flags);
   if (set < 0) return detail::failure(-set, "adopt", subject);
-  StreamRecord* stream = detail::make_stream(core, handle);
-  stream->socket.duplicable = true;
-  return TcpStream(stream);
+  return TcpStream(detail::make_stream(core, handle, true));
 }
 
 // ---- Options and names -----------------------------------------------------------------------
@@ -246,21 +252,6 @@ void run_close_timeout(detail::Work* work) {
   detail::close_stream(stream, detail::CloseMode::told);
 }
 
-// One more caller that wants to know of the end.
-void join_graceful_close(detail::StreamExtras& extras, Callback<void()>&& callback) {
-  if (!callback) return;
-  if (extras.graceful_notice == nullptr) {
-    extras.graceful_notice = std::make_unique<detail::Notice>();
-    extras.graceful_notice->closed = std::move(callback);
-    return;
-  }
-  Callback<void()>& told = extras.graceful_notice->closed;
-  told = [first = std::move(told), second = std::move(callback)]() mutable {
-    first();
-    second();
-  };
-}
-
 void start_draining(StreamRecord& stream) {
   stream.multishot = true;
   stream.draining = true;
@@ -280,19 +271,23 @@ void TcpStream::close_gracefully(const GracefulClose& limits, Callback<void()> c
     return;
   }
   detail::StreamExtras& extras = detail::extras_of(stream);
-  if (extras.graceful) {
-    join_graceful_close(extras, std::move(callback));
-    return;
-  }
   if (extras.send_error != 0 || extras.receiving_into != nullptr) {
     close(std::move(callback));
     return;
   }
+  auto notice = callback ? std::make_unique<detail::Notice>() : nullptr;
+  if (!extras.graceful) {
+    detail::make_stream_timer(stream, extras.close_timer, run_close_timeout,
+                              limits.timeout.count());
+  }
+  if (notice != nullptr) {
+    notice->closed = std::move(callback);
+    extras.graceful_notices.push(notice.release());
+  }
+  if (std::exchange(extras.graceful, true)) return;
   receive_stop();
-  extras.graceful = true;
   extras.drain_left_bytes = limits.drain_bytes_max;
-  join_graceful_close(extras, std::move(callback));
-  detail::start_stream_timer(stream, extras.close_timer, run_close_timeout, limits.timeout.count());
+  detail::start_stream_timer(stream, extras.close_timer);
   start_draining(stream);
   if (stream.closed) return;
   stream.core->set_active(stream, true);

@@ -15,6 +15,9 @@
  * The record holds what an idle connection needs; all else is in StreamExtras, made when it is
  * first needed. A request is one queued operation with a callback of its own; it belongs to its
  * stream while the backend has it, and to the loop's queue once it is finished.
+ *
+ * Whatever is accepted can end without memory: all that an end needs is made before the operation
+ * is started, and what starts it throws std::bad_alloc with nothing done.
  */
 namespace evix::detail {
 
@@ -36,12 +39,14 @@ struct ConnectRequest : ConnectOp {
   StreamRecord* stream = nullptr;
   TcpStream::DoneCallback callback;
   bool refuse_self_connect = true;
+  bool queued = false;  ///< final, in the loop's queue
   ConnectRequest() noexcept;
 };
 
 struct ReceiveIntoRequest : ReceiveIntoOp {
   StreamRecord* stream = nullptr;
   TcpStream::CountCallback callback;
+  bool queued = false;  ///< final, in the loop's queue
   ReceiveIntoRequest() noexcept;
 };
 
@@ -64,6 +69,11 @@ struct MarkWork : Work {
 };
 
 struct StreamExtras {
+  StreamExtras() noexcept = default;
+  StreamExtras(const StreamExtras&) = delete;
+  StreamExtras& operator=(const StreamExtras&) = delete;
+  ~StreamExtras();
+
   std::size_t queued_bytes = 0;  ///< sizes of the queued sends
   int send_error = 0;            ///< latched: no send after it
   bool shutdown_wanted = false;  ///< after the queued sends
@@ -80,7 +90,7 @@ struct StreamExtras {
   std::unique_ptr<ConnectRequest> connecting;
   std::unique_ptr<ReceiveIntoRequest> receiving_into;
   std::unique_ptr<Notice> shutdown_notice;
-  std::unique_ptr<Notice> graceful_notice;
+  WorkQueue graceful_notices;  ///< owned
   std::size_t drain_left_bytes = 0;
   bool drained = false;  ///< the peer's end or the limit came before all was sent
   bool graceful = false;
@@ -112,6 +122,8 @@ static_assert(sizeof(StreamRecord) == 144, "counts in the memory of an idle conn
 /** What all streams of a loop share. */
 struct SendPool : LoopCore::Extension {
   Slab<SendRequest> requests;
+  /** For a stream that turns out to need them when its send is on its way already. */
+  std::unique_ptr<StreamExtras> spare_extras;
 };
 
 inline SendPool& send_pool(LoopCore& core) {
@@ -129,8 +141,11 @@ inline StreamRecord& stream_of(const TcpStream& stream) noexcept {
 inline Subject subject_of(const StreamRecord& stream) noexcept {
   return stream.opened() ? Subject::descriptor(stream.socket.handle) : Subject();
 }
-/** A connected descriptor becomes a stream, which owns it. */
-StreamRecord* make_stream(LoopCore& core, native_handle handle);
+/**
+ * A connected descriptor becomes a stream, which owns it; when it throws std::bad_alloc the caller
+ * still does. @param duplicable others may hold the descriptor too.
+ */
+StreamRecord* make_stream(LoopCore& core, native_handle handle, bool duplicable);
 void update_active(StreamRecord& stream) noexcept;
 
 /** Queues a callback with `error` (0: success, else errno or Errc) for the completion phase. */
@@ -138,8 +153,9 @@ void queue_notice(StreamRecord& stream, std::unique_ptr<Notice> notice, int erro
 void queue_done(StreamRecord& stream, TcpStream::DoneCallback&& callback, int error,
                 const char* operation);
 
-void start_stream_timer(StreamRecord& stream, std::unique_ptr<StreamTimer>& timer,
-                        void (*run)(Work*), std::int64_t timeout_ns);
+void make_stream_timer(StreamRecord& stream, std::unique_ptr<StreamTimer>& timer,
+                       void (*run)(Work*), std::int64_t timeout_ns);
+void start_stream_timer(StreamRecord& stream, const std::unique_ptr<StreamTimer>& timer) noexcept;
 void stop_stream_timer(StreamRecord& stream, const std::unique_ptr<StreamTimer>& timer) noexcept;
 
 /** Every queued send fails with `error`, in order; with `silent` no callback runs. */

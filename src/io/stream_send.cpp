@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "base/mutation.hpp"
 #include "io/stream_record.hpp"
 #include "sys/error.hpp"
+#include "sys/inet.hpp"
 
 namespace evix {
 namespace detail {
@@ -213,7 +215,7 @@ int cap_refusal(const StreamRecord& stream, std::size_t size) noexcept {
   return stream_full || loop_full ? static_cast<int>(Errc::queue_full) : 0;
 }
 
-// The request is in flight: the stream now has a queue.
+// The request is in flight: the stream now has a queue. make_request() has seen to the memory.
 void note_in_flight(StreamRecord& stream, SendRequest& request) {
   StreamExtras& extras = extras_of(stream);
   note_queued(stream, request.size);
@@ -242,7 +244,11 @@ void start_request(StreamRecord& stream, SendRequest& request, std::source_locat
 }
 
 SendRequest& make_request(StreamRecord& stream) {
-  SendRequest& request = *send_pool(*stream.core).requests.make();
+  SendPool& pool = send_pool(*stream.core);
+  if (stream.extras == nullptr && pool.spare_extras == nullptr) {
+    pool.spare_extras = std::make_unique<StreamExtras>();
+  }
+  SendRequest& request = *pool.requests.make();
   request.stream = &stream;
   request.source = &stream.socket;
   return request;
@@ -344,12 +350,20 @@ namespace {
     return detail::refuse_send<void>(stream, error);
   }
   if (detail::append_copy(stream, rest)) return {};
-  detail::SendRequest& request = detail::make_request(stream);
-  request.copied.reserve(std::max(detail::copy_capacity, rest.size()));
-  request.copied.assign(rest.begin(), rest.end());
-  request.bytes = request.copied.data();
-  request.size = rest.size();
-  detail::start_request(stream, request, stream.location);
+  try {
+    std::vector<std::byte> copied;
+    copied.reserve(std::max(detail::copy_capacity, rest.size()));
+    copied.assign(rest.begin(), rest.end());
+    detail::SendRequest& request = detail::make_request(stream);
+    request.copied = std::move(copied);
+    request.bytes = request.copied.data();
+    request.size = rest.size();
+    detail::start_request(stream, request, stream.location);
+  } catch (const std::bad_alloc&) {
+    // Nothing may follow the part that has gone out: the kernel refuses it (EPIPE) from now on.
+    if (count > 0) stream.core->calls().shutdown(stream.socket.handle, SHUT_WR);
+    return detail::refuse_send<void>(stream, ENOMEM);
+  }
   return {};
 }
 
@@ -405,11 +419,12 @@ void TcpStream::shutdown_send(DoneCallback callback, std::source_location locati
   }
   stream.location = location;
   detail::StreamExtras& extras = detail::extras_of(stream);
+  if (callback) {
+    extras.shutdown_notice = std::make_unique<detail::Notice>();
+    extras.shutdown_notice->done = std::move(callback);
+    extras.shutdown_notice->operation = "shutdown";
+  }
   extras.shutdown_wanted = true;
-  extras.shutdown_notice = std::make_unique<detail::Notice>();
-  extras.shutdown_notice->done = std::move(callback);
-  extras.shutdown_notice->operation = "shutdown";
-  if (!extras.shutdown_notice->done) extras.shutdown_notice.reset();
   detail::after_send(stream);
 }
 
@@ -440,9 +455,8 @@ void TcpStream::set_send_timeout(Duration timeout) {
     timer.reset();
     return;
   }
-  detail::start_stream_timer(stream, timer, detail::run_send_timeout, timeout.count());
+  detail::make_stream_timer(stream, timer, detail::run_send_timeout, timeout.count());
   const bool sending = stream.socket.out != nullptr && stream.connected;
-  if (!sending) detail::stop_stream_timer(stream, timer);
   if (sending) detail::restart_send_timer(stream);
 }
 

@@ -21,6 +21,7 @@
  * - wait fills `out` with at most its size, fairly: what found no room comes first next time.
  *   Ready bits have the values of poll(2). -EINTR is passed on. It must not spin for a timeout
  *   below the kernel's unit, and never returns 0 before the timeout has passed.
+ * - add and modify may throw std::bad_alloc, with nothing changed; nothing else is thrown.
  * - No driver function runs user code (a program's own backend is user code; its driver says so).
  *
  * To add a driver: write `NAME.cpp` here with its make function, add it to poller.cpp's choice

@@ -56,15 +56,17 @@ std::uint32_t HandleIndex::find(native_handle handle) const noexcept {
   return found == nullptr ? InterestTable::none : *found;
 }
 
-void HandleIndex::set(native_handle handle, std::uint32_t slot) {
+void HandleIndex::reserve(native_handle handle) {
   if (handle < 0) return;
   const std::size_t page = static_cast<std::size_t>(handle) / page_size;
   if (page >= pages_.size()) pages_.resize(page + 1);
-  if (pages_[page] == nullptr) {
-    pages_[page] = std::make_unique<Page>();
-    pages_[page]->fill(InterestTable::none);
-  }
-  *entry(handle) = slot;
+  if (pages_[page] != nullptr) return;
+  pages_[page] = std::make_unique<Page>();
+  pages_[page]->fill(InterestTable::none);
+}
+
+void HandleIndex::set(native_handle handle, std::uint32_t slot) noexcept {
+  if (std::uint32_t* found = entry(handle)) *found = slot;
 }
 
 void HandleIndex::erase(native_handle handle) noexcept {

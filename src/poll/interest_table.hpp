@@ -118,7 +118,9 @@ class HandleIndex {
  public:
   /** @return InterestTable::none when there is none. */
   std::uint32_t find(native_handle handle) const noexcept;
-  void set(native_handle handle, std::uint32_t slot);
+  /** Makes room, so that set() cannot fail. */
+  void reserve(native_handle handle);
+  void set(native_handle handle, std::uint32_t slot) noexcept;
   void erase(native_handle handle) noexcept;
 
  private:

@@ -40,9 +40,12 @@ class SystemPollDriver final : public PollDriver {
     if (const int error = check_open(calls_, handle)) return error;
     if (places_.size() <= slot(key)) places_.resize(slot(key) + 1, absent);
     if (places_[slot(key)] != absent) return -EEXIST;
-    places_[slot(key)] = static_cast<std::uint32_t>(entries_.size());
-    entries_.push_back({handle, to_poll(interest), 0});
+    const std::size_t place = entries_.size();
+    // Room in one first, so that both lists grow or none does.
+    if (place == entries_.capacity()) entries_.reserve(place * 2 + 16);
     watches_.push_back({key, trigger == Trigger::one_shot});
+    entries_.push_back({handle, to_poll(interest), 0});
+    places_[slot(key)] = static_cast<std::uint32_t>(place);
     return 0;
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "sys/error.hpp"
@@ -12,36 +13,66 @@ namespace {
 // More would only make the walk of one wait longer; 1 MiB of events.
 constexpr std::size_t events_limit = 65'536;
 
+// Changes that can always be collected before they are made, also without memory.
+constexpr std::size_t changes_first = 64;
+
 int code(Errc errc) noexcept { return -static_cast<int>(errc); }
+
+// A driver may keep records of its own.
+template <class Call>
+int without_throwing(Call call) noexcept {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  }
+}
+
+// False, with nothing changed, when there is no memory.
+template <class T>
+bool append(std::vector<T>& entries, const T& entry) noexcept {
+  try {
+    entries.push_back(entry);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
 
 }  // namespace
 
 PollerState::PollerState(std::unique_ptr<PollDriver> driver, std::size_t events_max)
-    : driver_(std::move(driver)), events_(std::clamp<std::size_t>(events_max, 1, events_limit)) {}
+    : driver_(std::move(driver)), events_(std::clamp<std::size_t>(events_max, 1, events_limit)) {
+  changes_.reserve(changes_first);
+}
 
 // Interests
 
 /** 0, or why no interest in this descriptor can be added. */
-int PollerState::make_room_for(native_handle handle) {
+int PollerState::make_room_for(native_handle handle) noexcept {
   const std::uint32_t slot = handles_.find(handle);
   if (slot == InterestTable::none) return 0;
   // Somebody closed a registered descriptor, and the kernel gave its number out again.
   if (table_.at(slot).kernel == 0 || driver_->verify(handle, key_of(slot)) == 0) {
     return code(Errc::already_registered);
   }
-  mark_gone(slot);
-  return 0;
+  return mark_gone(slot) ? 0 : -ENOMEM;
 }
 
-std::uint32_t PollerState::make_interest(native_handle handle, Ready interest, Trigger trigger,
-                                         std::uint64_t token) {
-  const std::uint32_t slot = table_.allocate();
+int PollerState::make_interest(native_handle handle, Ready interest, Trigger trigger,
+                               std::uint64_t token, std::uint32_t& slot) noexcept {
+  try {
+    handles_.reserve(handle);
+    slot = table_.allocate();
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  }
   Interest& made = table_.at(slot);
   made.token = token;
   made.handle = handle;
   set_wanted(made, interest, trigger);
   handles_.set(handle, slot);
-  return slot;
+  return 0;
 }
 
 void PollerState::set_wanted(Interest& interest, Ready wanted, Trigger trigger) noexcept {
@@ -50,10 +81,14 @@ void PollerState::set_wanted(Interest& interest, Ready wanted, Trigger trigger) 
   if (trigger == Trigger::one_shot) interest.set(Interest::one_shot);
 }
 
-void PollerState::note_change(std::uint32_t slot) {
+void PollerState::note_change(std::uint32_t slot) noexcept {
   Interest& interest = table_.at(slot);
   if (interest.has(Interest::dirty)) return;
-  changes_.push_back(slot);
+  // No memory for more: those collected so far are made now, which makes room.
+  if (!append(changes_, slot)) {
+    apply_changes();
+    changes_.push_back(slot);
+  }
   interest.set(Interest::dirty);
 }
 
@@ -70,7 +105,8 @@ int PollerState::add(native_handle handle, Ready interest, Trigger trigger, std:
   if (trigger == Trigger::edge && !driver_->supports_edge()) return -EOPNOTSUPP;
   if (const int error = driver_->check(handle)) return error;
   if (const int error = make_room_for(handle)) return error;
-  const std::uint32_t slot = make_interest(handle, interest, trigger, token);
+  std::uint32_t slot = InterestTable::none;
+  if (const int error = make_interest(handle, interest, trigger, token, slot)) return error;
   if (enabled) {
     table_.at(slot).set(Interest::enabled);
     note_change(slot);
@@ -84,7 +120,8 @@ int PollerState::add_now(native_handle handle, Ready interest, Trigger trigger, 
   if (pack(interest, trigger) == 0) return add(handle, interest, trigger, token, true, id);
   if (trigger == Trigger::edge && !driver_->supports_edge()) return -EOPNOTSUPP;
   if (const int error = make_room_for(handle)) return error;
-  const std::uint32_t slot = make_interest(handle, interest, trigger, token);
+  std::uint32_t slot = InterestTable::none;
+  if (const int error = make_interest(handle, interest, trigger, token, slot)) return error;
   table_.at(slot).set(Interest::enabled);
   if (const int error = register_in_kernel(slot)) {
     end_interest(slot);
@@ -94,7 +131,7 @@ int PollerState::add_now(native_handle handle, Ready interest, Trigger trigger, 
   return 0;
 }
 
-int PollerState::modify(InterestId id, Ready interest, Trigger trigger) {
+int PollerState::modify(InterestId id, Ready interest, Trigger trigger) noexcept {
   Interest* found = table_.find(id);
   if (found == nullptr) return code(Errc::stale_handle);
   if (trigger == Trigger::edge && !driver_->supports_edge()) return -EOPNOTSUPP;
@@ -110,7 +147,7 @@ int PollerState::set_token(InterestId id, std::uint64_t token) noexcept {
   return 0;
 }
 
-int PollerState::enable(InterestId id) {
+int PollerState::enable(InterestId id) noexcept {
   Interest* found = table_.find(id);
   if (found == nullptr) return code(Errc::stale_handle);
   const bool was_enabled = found->has(Interest::enabled);
@@ -123,7 +160,7 @@ int PollerState::enable(InterestId id) {
   return 0;
 }
 
-int PollerState::disable(InterestId id) {
+int PollerState::disable(InterestId id) noexcept {
   Interest* found = table_.find(id);
   if (found == nullptr) return code(Errc::stale_handle);
   // A one-shot that has fired is disabled, and silent in the kernel's set until it is enabled.
@@ -133,14 +170,14 @@ int PollerState::disable(InterestId id) {
   return 0;
 }
 
-int PollerState::remove(InterestId id) {
+int PollerState::remove(InterestId id) noexcept {
   if (table_.find(id) == nullptr) return code(Errc::stale_handle);
   unregister(id.slot);
   end_interest(id.slot);
   return 0;
 }
 
-int PollerState::forget(InterestId id) {
+int PollerState::forget(InterestId id) noexcept {
   const Interest* found = table_.find(id);
   if (found == nullptr) return code(Errc::stale_handle);
   if (found->kernel != 0) driver_->forget(found->handle, key_of(id.slot));
@@ -148,71 +185,93 @@ int PollerState::forget(InterestId id) {
   return 0;
 }
 
-void PollerState::evict(native_handle handle) {
+int PollerState::evict(native_handle handle) noexcept {
   const std::uint32_t slot = handles_.find(handle);
-  if (slot == InterestTable::none) return;
-  unregister(slot);
-  mark_gone(slot);
+  if (slot == InterestTable::none) return 0;
+  const bool in_kernel = table_.at(slot).kernel != 0;
+  if (!mark_gone(slot)) return -ENOMEM;
+  if (in_kernel) driver_->remove(handle, key_of(slot));
+  return 0;
 }
 
 // Changes
 
 std::size_t PollerState::commit() {
-  failures_.clear();
-  if (changes_.empty()) return 0;
-  if (next_ != end_) changed_in_walk_ = true;
-  // By number: a driver may be a program's own code, and may ask for changes itself.
-  for (std::size_t i = 0; i < changes_.size(); ++i) {
-    const std::uint32_t slot = changes_[i];
-    table_.at(slot).clear(Interest::dirty);
-    if (table_.at(slot).has(Interest::live)) apply_change(slot);
-  }
-  changes_.clear();
+  if (failures_told_) failures_.clear();
+  apply_changes();
+  failures_told_ = true;
   return failures_.size();
 }
 
-void PollerState::apply_change(std::uint32_t slot) {
+void PollerState::apply_changes() noexcept {
+  if (changes_.empty()) return;
+  if (next_ != end_) changed_in_walk_ = true;
+  std::size_t kept = 0;
+  // By number: a driver may be a program's own code, and may ask for changes itself.
+  for (std::size_t i = 0; i < changes_.size(); ++i) {
+    const std::uint32_t slot = changes_[i];
+    Interest& interest = table_.at(slot);
+    interest.clear(Interest::dirty);
+    if (!interest.has(Interest::live) || apply_change(slot)) continue;
+    interest.set(Interest::dirty);
+    changes_[kept++] = slot;
+  }
+  changes_.resize(kept);
+}
+
+/** False: refused, but there was no memory to tell it; it stays due. */
+bool PollerState::apply_change(std::uint32_t slot) noexcept {
   Interest& interest = table_.at(slot);
   const bool rearm = interest.has(Interest::rearm);
   interest.clear(Interest::rearm);
-  if (interest.has(Interest::always_ready | Interest::gone)) return;
+  if (interest.has(Interest::always_ready | Interest::gone)) return true;
   if (!wants_kernel(interest)) {
     unregister(slot);
-    return;
+    return true;
   }
   int error = 0;
   if (interest.kernel == 0) {
     error = register_in_kernel(slot);
   } else if (interest.kernel != interest.wanted || rearm) {
-    error = driver_->modify(interest.handle, key_of(slot), packed_interest(interest.wanted),
-                            packed_trigger(interest.wanted));
+    error = without_throwing([&] {
+      return driver_->modify(interest.handle, key_of(slot), packed_interest(interest.wanted),
+                             packed_trigger(interest.wanted));
+    });
     if (error == 0) interest.kernel = interest.wanted;
   }
-  if (error != 0) refuse(slot, error);
+  if (error == 0 || refuse(slot, error)) return true;
+  if (rearm) interest.set(Interest::rearm);
+  return false;
 }
 
-int PollerState::register_in_kernel(std::uint32_t slot) {
+int PollerState::register_in_kernel(std::uint32_t slot) noexcept {
   Interest& interest = table_.at(slot);
   const Ready wanted = packed_interest(interest.wanted);
   const Trigger trigger = packed_trigger(interest.wanted);
-  int error = driver_->add(interest.handle, key_of(slot), wanted, trigger);
-  // Forgotten, but not closed after all: the kernel still has it, under an old key.
-  if (error == -EEXIST) error = driver_->modify(interest.handle, key_of(slot), wanted, trigger);
+  const int error = without_throwing([&] {
+    const int added = driver_->add(interest.handle, key_of(slot), wanted, trigger);
+    // Forgotten, but not closed after all: the kernel still has it, under an old key.
+    return added == -EEXIST ? driver_->modify(interest.handle, key_of(slot), wanted, trigger)
+                            : added;
+  });
   if (error == -EPERM) {
+    if (!list_special(slot)) return -ENOMEM;
     interest.set(Interest::always_ready);
-    list_special(slot);
     return 0;
   }
   if (error == 0) interest.kernel = interest.wanted;
   return error;
 }
 
-void PollerState::refuse(std::uint32_t slot, int error) {
+/** False, with nothing changed, when there is no memory to tell it. */
+bool PollerState::refuse(std::uint32_t slot, int error) noexcept {
   const Interest& interest = table_.at(slot);
-  failures_.push_back({id_of(slot), interest.handle, interest.token,
-                       make_error(-error, "register", Subject::descriptor(interest.handle))});
+  const ChangeFailure failure{id_of(slot), interest.handle, interest.token,
+                              make_error(-error, "register", Subject::descriptor(interest.handle))};
+  if (!append(failures_, failure)) return false;
   unregister(slot);
   end_interest(slot);
+  return true;
 }
 
 /** Errors say that the descriptor is closed already: there is nothing to remove then. */
@@ -225,9 +284,10 @@ void PollerState::unregister(std::uint32_t slot) noexcept {
 
 // Interests that the poller makes the events of
 
-void PollerState::list_special(std::uint32_t slot) {
-  table_.at(slot).link = static_cast<std::uint32_t>(specials_.size());
-  specials_.push_back(slot);
+bool PollerState::list_special(std::uint32_t slot) noexcept {
+  if (!append(specials_, slot)) return false;
+  table_.at(slot).link = static_cast<std::uint32_t>(specials_.size() - 1);
+  return true;
 }
 
 void PollerState::unlist_special(std::uint32_t slot) noexcept {
@@ -237,13 +297,17 @@ void PollerState::unlist_special(std::uint32_t slot) noexcept {
   specials_.pop_back();
 }
 
-/** Its descriptor is not open any more, or the number means another one. */
-void PollerState::mark_gone(std::uint32_t slot) {
+/**
+ * Its descriptor is not open any more, or the number means another one. False, with nothing
+ * changed, when there is no memory.
+ */
+bool PollerState::mark_gone(std::uint32_t slot) noexcept {
   Interest& interest = table_.at(slot);
+  if (!interest.has(Interest::always_ready) && !list_special(slot)) return false;
   interest.kernel = 0;
-  if (!interest.has(Interest::always_ready)) list_special(slot);
   interest.set(Interest::gone);
   handles_.erase(interest.handle);
+  return true;
 }
 
 Ready PollerState::special_ready(const Interest& interest) noexcept {
@@ -342,7 +406,8 @@ int PollerState::wait(std::int64_t timeout_ns) {
     specials_first_ = !specials_first_;
     if (specials_first_) room -= std::min(specials, (room + 1) / 2);
   }
-  if (specials != 0 || !failures_.empty()) timeout_ns = 0;
+  const bool due = specials != 0 || !failures_.empty() || !changes_.empty() || rebuild_due_;
+  if (due) timeout_ns = 0;
   const int count = room == 0 ? 0 : driver_->wait(timeout_ns, std::span(events_).first(room));
   if (count < 0) return count;
   end_ += count;
@@ -375,11 +440,9 @@ int PollerState::rebuild(bool forked) {
     }
     if (!wants_kernel(interest)) continue;
     const int error = register_in_kernel(slot);
-    if (error == -EBADF && !forked) {
-      mark_gone(slot);
-    } else if (error != 0) {
-      refuse(slot, error);
-    }
+    if (error == 0) continue;
+    const bool told = error == -EBADF && !forked ? mark_gone(slot) : refuse(slot, error);
+    if (!told) rebuild_due_ = true;
   }
   return 0;
 }

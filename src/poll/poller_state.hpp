@@ -14,6 +14,8 @@
  * What is behind evix::Poller: identity, batching, enabling and validity of events, for any driver.
  *
  * Its functions are those of Poller, with negative codes (errno or evix::Errc) instead of Results.
+ * Without memory add() gives -ENOMEM and everything else works on: a change that cannot be
+ * collected is made at once, and what cannot be told stays due.
  *
  * Events that nobody earned. An event counts only for the live, enabled interest whose slot and
  * generation are in its key. One that comes for an interest removed in the current walk is a
@@ -35,17 +37,17 @@ class PollerState {
           InterestId& id);
   int add_now(native_handle handle, Ready interest, Trigger trigger, std::uint64_t token,
               InterestId& id);
-  int modify(InterestId id, Ready interest, Trigger trigger);
+  int modify(InterestId id, Ready interest, Trigger trigger) noexcept;
   int set_token(InterestId id, std::uint64_t token) noexcept;
-  int enable(InterestId id);
-  int disable(InterestId id);
-  int remove(InterestId id);
-  int forget(InterestId id);
+  int enable(InterestId id) noexcept;
+  int disable(InterestId id) noexcept;
+  int remove(InterestId id) noexcept;
+  int forget(InterestId id) noexcept;
   /**
    * For a descriptor that was made just now: whoever has its number registered has closed it, which
-   * poll(2) cannot tell. That interest gets an event with Ready::invalid.
+   * poll(2) cannot tell. That interest gets an event with Ready::invalid. 0 or -ENOMEM.
    */
-  void evict(native_handle handle);
+  int evict(native_handle handle) noexcept;
 
   std::size_t commit();
   std::span<const ChangeFailure> failures() const noexcept { return failures_; }
@@ -116,6 +118,14 @@ class PollerState {
   }
   /** Events of the last wait that were not walked yet. */
   bool has_events() const noexcept { return next_ != end_; }
+  /** Calls `visit` with the token of every interest. */
+  template <class Visit>
+  void for_each_token(Visit visit) const {
+    for (std::uint32_t slot = 0; slot < table_.end(); ++slot) {
+      const Interest& interest = table_.at(slot);
+      if (interest.has(Interest::live)) visit(interest.token);
+    }
+  }
 
   std::size_t size() const noexcept { return table_.size(); }
   int after_fork();
@@ -149,21 +159,22 @@ class PollerState {
     return make_key(slot, table_.at(slot).generation);
   }
 
-  int make_room_for(native_handle handle);
-  std::uint32_t make_interest(native_handle handle, Ready interest, Trigger trigger,
-                              std::uint64_t token);
+  int make_room_for(native_handle handle) noexcept;
+  int make_interest(native_handle handle, Ready interest, Trigger trigger, std::uint64_t token,
+                    std::uint32_t& slot) noexcept;
   static void set_wanted(Interest& interest, Ready wanted, Trigger trigger) noexcept;
-  void note_change(std::uint32_t slot);
+  void note_change(std::uint32_t slot) noexcept;
   void end_interest(std::uint32_t slot) noexcept;
 
-  void apply_change(std::uint32_t slot);
-  int register_in_kernel(std::uint32_t slot);
-  void refuse(std::uint32_t slot, int error);
+  void apply_changes() noexcept;
+  bool apply_change(std::uint32_t slot) noexcept;
+  int register_in_kernel(std::uint32_t slot) noexcept;
+  bool refuse(std::uint32_t slot, int error) noexcept;
   void unregister(std::uint32_t slot) noexcept;
 
-  void list_special(std::uint32_t slot);
+  bool list_special(std::uint32_t slot) noexcept;
   void unlist_special(std::uint32_t slot) noexcept;
-  void mark_gone(std::uint32_t slot);
+  bool mark_gone(std::uint32_t slot) noexcept;
 
   int rebuild(bool forked);
   void rearm_unwalked();
@@ -181,6 +192,7 @@ class PollerState {
   DriverEvent* end_ = nullptr;
   std::vector<std::uint32_t> changes_;  // slots with Interest::dirty
   std::vector<ChangeFailure> failures_;
+  bool failures_told_ = false;  // by a commit(); the next one begins a new list
   HandleIndex handles_;
   std::vector<std::uint32_t> specials_;  // slots with always_ready or gone
   std::size_t specials_next_ = 0;

@@ -9,11 +9,18 @@
 namespace evix::detail {
 namespace {
 
+template <class T>
+std::uint32_t push(RingQueue<T>& queue, T* entry) {
+  std::uint32_t position = 0;
+  EXPECT_TRUE(queue.push(entry, position));
+  return position;
+}
+
 TEST(RingQueue, FirstInFirstOutWhileItGrows) {
   RingQueue<int> queue;
   EXPECT_EQ(queue.pop(), nullptr);
   std::vector<int> values(1000);
-  for (int& value : values) queue.push(&value);
+  for (int& value : values) push(queue, &value);
   EXPECT_EQ(queue.size(), 1000U);
   for (int& value : values) EXPECT_EQ(queue.pop(), &value);
   EXPECT_TRUE(queue.empty());
@@ -23,9 +30,9 @@ TEST(RingQueue, FirstInFirstOutWhileItGrows) {
 TEST(RingQueue, EraseTakesOneOutAndTwiceDoesNothing) {
   RingQueue<int> queue;
   int values[3]{};
-  queue.push(&values[0]);
-  const std::uint32_t middle = queue.push(&values[1]);
-  queue.push(&values[2]);
+  push(queue, &values[0]);
+  const std::uint32_t middle = push(queue, &values[1]);
+  push(queue, &values[2]);
   queue.erase(middle);
   queue.erase(middle);
   EXPECT_EQ(queue.size(), 2U);
@@ -39,10 +46,10 @@ TEST(RingQueue, PositionsHoldAcrossGrowing) {
   std::vector<int> values(200);
   std::vector<std::uint32_t> positions;
   for (int i = 0; i < 40; ++i) {  // so that the queue wraps before it grows
-    queue.push(&values[0]);
+    push(queue, &values[0]);
     queue.pop();
   }
-  for (int& value : values) positions.push_back(queue.push(&value));
+  for (int& value : values) positions.push_back(push(queue, &value));
   for (std::size_t i = 0; i < values.size(); i += 2) queue.erase(positions[i]);
   for (std::size_t i = 1; i < values.size(); i += 2) EXPECT_EQ(queue.pop(), &values[i]);
   EXPECT_TRUE(queue.empty());
@@ -55,7 +62,7 @@ TEST(RingQueue, BehavesAsADeque) {
   std::deque<std::uint32_t*> model;
   std::minstd_rand random(7);
   for (std::uint32_t& value : values) {
-    value = queue.push(&value);
+    value = push(queue, &value);
     model.push_back(&value);
     if (random() % 3 == 0) {
       const std::size_t which = random() % model.size();
