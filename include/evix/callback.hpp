@@ -46,16 +46,19 @@ class Callback<R(Arguments...), capacity_bytes> {
   }
 
   Callback(Callback&& other) noexcept { take(other); }
+  /** What was held is destroyed last, so that its destructor may use this callback again. */
   Callback& operator=(Callback&& other) noexcept {
     if (this != &other) {
-      reset();
+      const Callback held(std::move(*this));
       take(other);
     }
     return *this;
   }
   Callback(const Callback&) = delete;
   Callback& operator=(const Callback&) = delete;
-  ~Callback() { reset(); }
+  ~Callback() {
+    if (table_ != nullptr && table_->destroy != nullptr) table_->destroy(storage_);
+  }
 
   explicit operator bool() const noexcept { return table_ != nullptr; }
 
@@ -68,12 +71,8 @@ class Callback<R(Arguments...), capacity_bytes> {
     return table_->invoke(storage_, std::forward<Arguments>(arguments)...);
   }
 
-  /** Destroys what is held. */
-  void reset() noexcept {
-    if (table_ == nullptr) return;
-    const Table* table = std::exchange(table_, nullptr);
-    if (table->destroy != nullptr) table->destroy(storage_);
-  }
+  /** Destroys what is held; this callback is empty by then. */
+  void reset() noexcept { const Callback held(std::move(*this)); }
 
  private:
   struct Table {

@@ -27,7 +27,8 @@ EVIX_API void release_handle(HandleRecord* record) noexcept;
  * included. Destroying one stops and closes what it stands for, and none of its callbacks runs any
  * more: what was in flight ends without being told.
  *
- * A handle may outlive its loop: then every operation returns (or reports) Errc::closed.
+ * A handle may outlive its loop: then every operation that returns a result returns Errc::closed,
+ * and one that would report through its callback destroys it uncalled, for nothing runs any more.
  * Threads: only the thread that runs the loop may use a handle; while nobody runs it, any one
  * thread at a time. Anything else aborts with a message.
  */

@@ -166,12 +166,14 @@ class EVIX_API Loop {
    * Runs turns until nothing referenced is left, or stop(). May be called inside a callback: the
    * inner run drains the same queues.
    * @return 0 at the natural end and after stop(); else a positive code, with error() telling what:
-   *         Errc::wrong_thread when operations are in flight that another thread started,
+   *         Errc::wrong_thread when operations are in flight that another thread started (and
+   *         while another thread runs the loop, whose error() it then stays),
    *         Errc::forked in a child that did not call after_fork(), or what the kernel said.
    */
   int run();
   /**
-   * One turn, which waits until something happens, at most `timeout`.
+   * One turn, which waits until something happens, at most `timeout`. A signal that no watcher of
+   * this loop waits for is nothing.
    * @return as run().
    */
   int run_once(Duration timeout = forever);
@@ -231,7 +233,7 @@ class EVIX_API Loop {
   void* user_data() const noexcept;
 
   /** For evix. */
-  detail::LoopCore& core() const noexcept { return *core_; }
+  detail::LoopCore& core() const noexcept;
 
  private:
   friend Result<Loop> detail::make_loop(const LoopOptions&, std::unique_ptr<detail::PollDriver>);

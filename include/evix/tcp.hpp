@@ -24,7 +24,8 @@
  * stopping or closing a handle ends its operations with std::errc::operation_canceled, success
  * beats cancel; destroying a handle ends them without a call; an operation on a closed handle
  * reports Errc::closed. All descriptors are
- * close-on-exec, and no SIGPIPE is ever raised.
+ * close-on-exec, and no SIGPIPE is ever raised. Without memory a start throws std::bad_alloc and
+ * has done nothing; what has been accepted needs no more memory to end.
  */
 namespace evix {
 
@@ -133,7 +134,8 @@ class EVIX_API TcpStream : public Handle {
   /**
    * Sends without a callback; what the kernel does not take at once is copied and queued. A later
    * failure is reported to the next operation on the stream.
-   * @return queue_full (nothing was taken), closed, or the error that the stream has.
+   * @return queue_full (nothing was taken), closed, or the error that the stream has;
+   * not_enough_memory when the rest could not be copied: the stream then sends no more.
    */
   Result<void> send_copy(std::span<const std::byte> bytes);
   Result<void> send_copy(std::string_view text) {
@@ -214,10 +216,17 @@ class EVIX_API TcpListener : public Handle {
   Result<void> listen(std::string_view text, AcceptCallback callback,
                       std::source_location location = std::source_location::current());
 
-  /** A call for each connection until accept_stop(). Errors that end it are reported once. */
+  /**
+   * A call for each connection until accept_stop(). Errors that end it are reported once. Being out
+   * of descriptors or memory does not end it: it is reported once, and goes on after
+   * ListenOptions::retry_delay, or as soon as this loop closes a descriptor.
+   */
   void accept_start(AcceptCallback callback,
                     std::source_location location = std::source_location::current());
-  /** One connection. One that is still waiting ends with operation_canceled. */
+  /**
+   * One connection, or the error that makes it impossible: one call. One that is still waiting ends
+   * with operation_canceled. Out of descriptors or memory it waits until there are some.
+   */
   void accept(AcceptCallback callback,
               std::source_location location = std::source_location::current());
   /** Ends accept() or accept_start() without a further call. */

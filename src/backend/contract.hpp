@@ -31,8 +31,8 @@
  * - try_send is for bytes that nobody keeps: what the kernel takes now, or a negative errno;
  *   -EAGAIN where the backend would have to wait, -EINTR to be tried again.
  * - wait(timeout_ns) hands everything asked for to the kernel and waits until something is ready,
- *   at most `timeout_ns` (below 0: no limit; 0: only looks). It may return early (a signal, a
- *   wake-up); it returns 0, or a negative errno when waiting has become impossible.
+ *   at most `timeout_ns` (below 0: no limit; 0: only looks). 0; -EINTR when a signal ended it
+ *   early; or the negative errno when waiting has become impossible.
  * - next() gives one finished op at a time, null when there is none for this turn. A multishot op
  *   stays in flight after it. Each source gets a bounded number a turn, in rotation; when
  *   something is left over, has_leftovers() is true and the next wait must not block.

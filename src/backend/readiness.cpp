@@ -22,9 +22,13 @@ constexpr std::uint8_t visits_max = 4;
 // otherwise keep one send alive for as long as it reads.
 constexpr int send_attempts_max = 8;
 
+// Connections in a row that are gone again before they are accepted; the rest in the next turn.
+constexpr int accept_attempts_max = 64;
+
 // Events that one wait takes from the kernel; the rest comes with the next. 16 KiB of table.
 constexpr std::size_t events_max = 1024;
 
+constexpr Ready all_bits = static_cast<Ready>(UINT16_MAX);
 constexpr Ready ends = Ready::hangup | Ready::error | Ready::invalid;
 constexpr Ready read_bits = Ready::readable | Ready::read_closed | ends;
 constexpr Ready write_bits = Ready::writable | ends;
@@ -107,6 +111,7 @@ class ReadinessBackend final : public Backend {
   void unpark(Op& op) noexcept;
   void unpark_send(SendOp& op) noexcept;
   void unpark_watch(WatchOp& op) noexcept;
+  void end_watch(WatchedSource& source) noexcept;
 
   PollerState poller_;
   Calls& calls_;
@@ -174,8 +179,9 @@ Trigger ReadinessBackend::trigger_of(const Source& source) const noexcept {
 // Brings the poller's interest up to what the parked operations want. Changes of a registered
 // interest are collected by the poller, so a pause within one turn costs no call.
 int ReadinessBackend::sync(Source& source) noexcept {
-  source.plain = edge_ && source.kind == SourceKind::stream && source.out == nullptr &&
-                 source.in != nullptr && source.in->kind == OpKind::receive && source.in->multishot;
+  source.plain = edge_ && source.kind == SourceKind::stream && !source.splits &&
+                 source.out == nullptr && source.in != nullptr &&
+                 source.in->kind == OpKind::receive && source.in->multishot;
   const Ready interest = wanted(source);
   if (interest == source.registered) return 0;
   if (source.interest.generation == 0) {
@@ -241,13 +247,14 @@ void ReadinessBackend::find_unqueued() noexcept {
 int ReadinessBackend::wait(std::int64_t timeout_ns) {
   if (poller_.has_events()) keep_unwalked();
   if (queue_overflowed_) find_unqueued();
+  watched_.end_rest();
   const bool leftovers = !ready_sources_.empty() || queue_overflowed_;
   const int count = poller_.wait(leftovers ? 0 : timeout_ns);
   ++turn_;
   if (count < 0 && count != -EINTR) return count;
   take_failures();
   visits_left_ = ready_sources_.size();
-  return 0;
+  return count < 0 ? count : 0;
 }
 
 // What a driver's event says about a source; the attempt on it follows.
@@ -261,6 +268,7 @@ void ReadinessBackend::note_event(Source& source, Ready ready) {
       calls_.event_read(source.handle);
       break;
     case SourceKind::watched:
+      source.turn = turn_;
       for (auto* op = static_cast<WatchOp*>(source.in); op != nullptr; op = op->next_watch) {
         op->pending = ready & reportable(op->interest);
       }
@@ -415,10 +423,16 @@ Op* ReadinessBackend::next_of_listener(Source& source) {
   Op* op = source.in;
   if (op == nullptr) return nullptr;
   int result = 0;
+  int attempts_left = accept_attempts_max;
   do {
     result = calls_.accept(source.handle);
     // The connection is gone, the next one may be there (accept(2), "Error handling").
-  } while (result == -EINTR || result == -ECONNABORTED || result == -EPROTO);
+  } while ((result == -EINTR || result == -ECONNABORTED || result == -EPROTO) &&
+           --attempts_left > 0);
+  if (attempts_left == 0) {
+    continue_later(source);
+    return nullptr;
+  }
   if (result == -EAGAIN) {
     result = stay_registered(source);
     if (result == 0) return nullptr;
@@ -433,21 +447,28 @@ Op* ReadinessBackend::next_of_listener(Source& source) {
 }
 
 Op* ReadinessBackend::next_of_watched(WatchedSource& source) {
+  // What a stop or an exception left over is old: level-triggered, it has come again if it is true.
+  const Ready valid = source.turn == turn_ ? all_bits : Ready::invalid;
   auto* op = static_cast<WatchOp*>(source.in);
-  while (op != nullptr && !any(op->pending)) op = op->next_watch;
+  while (op != nullptr && !any(op->pending & valid)) op = op->next_watch;
   if (op == nullptr) return nullptr;
-  op->ready = op->pending;
+  op->ready = op->pending & valid;
   op->pending = Ready::none;
   op->result = 0;
   bool more = false;
   for (auto* other = op->next_watch; other != nullptr; other = other->next_watch) {
-    more = more || any(other->pending);
+    more = more || any(other->pending & valid);
   }
   if (more) {
     ++visits_left_;
     enqueue(source);
   }
-  if (!op->multishot || any(op->ready, Ready::invalid)) unpark(*op);
+  if (any(op->ready, Ready::invalid)) {
+    unpark(*op);
+  } else if (!op->multishot) {
+    op->state = OpState::idle;
+    if (WatchedSource* unwatched = watched_.remove(*op)) end_watch(*unwatched);
+  }
   return op;
 }
 
@@ -455,7 +476,8 @@ Op* ReadinessBackend::next_of_watched(WatchedSource& source) {
 
 void ReadinessBackend::note_received(Source& source, std::size_t count,
                                      std::size_t capacity) noexcept {
-  if (!edge_ || (count < capacity && !any(source.ready, not_drained_bits))) {
+  const bool drained = count < capacity && !source.splits && !any(source.ready, not_drained_bits);
+  if (!edge_ || drained) {
     source.ready &= ~Ready::readable;
   }
 }
@@ -686,6 +708,17 @@ Started ReadinessBackend::start_watch(WatchOp& op) {
     return Started::done;
   }
   return Started::in_flight;
+}
+
+// A one-shot has fired. Only an epoll set costs a call to enter and to leave; a program's own
+// backend expects to be told at once.
+void ReadinessBackend::end_watch(WatchedSource& source) noexcept {
+  if (kind() == BackendKind::epoll) {
+    watched_.rest(source);
+    return;
+  }
+  dequeue(source);
+  watched_.drop(source);
 }
 
 void ReadinessBackend::unpark_watch(WatchOp& op) noexcept {

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <new>
+#include <utility>
 
 namespace evix::detail {
 
@@ -78,11 +79,30 @@ WatchedSource* WatchedSources::remove(WatchOp& op) noexcept {
   return nullptr;
 }
 
-void WatchedSources::drop(WatchedSource& source) noexcept {
+void WatchedSources::unregister(WatchedSource& source) noexcept {
   if (source.interest.generation != 0) (void)poller_.remove(source.interest);
+  source.interest = {};
   const auto found = by_handle_.find(source.handle);
   if (found != by_handle_.end() && found->second == &source) by_handle_.erase(found);
-  sources_.free(&source);
+}
+
+void WatchedSources::drop(WatchedSource& source) noexcept {
+  unregister(source);
+  if (!source.resting) sources_.free(&source);
+}
+
+void WatchedSources::rest(WatchedSource& source) noexcept {
+  if (source.resting) return;
+  source.resting = true;
+  source.next_resting = std::exchange(resting_, &source);
+}
+
+void WatchedSources::end_rest() noexcept {
+  while (resting_ != nullptr) {
+    WatchedSource& source = *std::exchange(resting_, resting_->next_resting);
+    source.resting = false;
+    if (source.in == nullptr) drop(source);
+  }
 }
 
 }  // namespace evix::detail

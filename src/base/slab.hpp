@@ -14,8 +14,8 @@ namespace evix::detail {
 
 /**
  * Objects live in chunks that are never moved or given back before the slab dies. T has a member
- * `std::uint32_t slot`, which the slab sets. The generation of a slot changes with every free, so
- * a stale (slot, generation) pair finds nothing; generation 0 is never used.
+ * `std::uint32_t slot` of 28 bits at least, which the slab sets. The generation of a slot changes
+ * with every free, so a stale (slot, generation) pair finds nothing; generation 0 is never used.
  */
 template <class T, std::size_t chunk_size = 64>
 class Slab {
@@ -41,7 +41,7 @@ class Slab {
       throw;
     }
     free_head_ = next_free;
-    object->slot = slot;
+    object->slot = slot & slot_max;
     set_live(slot, true);
     ++size_;
     return object;
@@ -83,6 +83,7 @@ class Slab {
 
  private:
   static constexpr std::uint32_t none = UINT32_MAX;
+  static constexpr std::uint32_t slot_max = (1U << 28) - 1;
   static_assert(chunk_size % 64 == 0);
 
   union Cell {
@@ -112,6 +113,7 @@ class Slab {
 
   void add_chunk() {
     const auto base = static_cast<std::uint32_t>(chunks_.size() * chunk_size);
+    if (base > slot_max - chunk_size) throw std::bad_alloc();
     chunks_.push_back(std::make_unique_for_overwrite<Chunk>());
     Chunk& chunk = *chunks_.back();
     for (std::size_t i = chunk_size; i-- > 0;) {

@@ -151,8 +151,17 @@ void queue_error(ListenerRecord& listener, std::unique_ptr<AcceptNotice> notice,
   notice->listener = &listener;
   notice->callback = listener.on_accept;
   notice->error = error;
-  ++listener.works_queued;
+  listener.add_queued_work();
   listener.core->queue_finished(*notice.release());
+}
+
+void retry_starved(LoopCore& core);
+
+// After a while, or when this loop closes a descriptor.
+void wait_for_descriptors(ListenerRecord& listener) noexcept {
+  const bool storms = mutated("T044") || mutated("T045");
+  listener.core->start_timer(listener.retry, storms ? 0 : listener.retry_delay_ns);
+  listener.core->set_descriptor_hook(retry_starved);
 }
 
 void handle_accept_error(ListenerRecord& listener, int error) {
@@ -162,9 +171,10 @@ void handle_accept_error(ListenerRecord& listener, int error) {
     error = -restarted;
   }
   if (is_starvation(error)) {
-    const bool storms = mutated("T044") || mutated("T045");
-    listener.core->start_timer(listener.retry, storms ? 0 : listener.retry_delay_ns);
-    if (!std::exchange(listener.starved, true)) give_error(listener, error);
+    // A single accept() has one result to give, so it waits without a word.
+    const bool told = std::exchange(listener.starved, true) || !listener.multishot;
+    wait_for_descriptors(listener);
+    if (!told) give_error(listener, error);
     return;
   }
   listener.wanted = false;
@@ -220,6 +230,7 @@ void run_retry(Work* work) {
 
 // A descriptor was closed: starved listeners try again before their delay is over.
 void retry_starved(LoopCore& core) {
+  core.set_descriptor_hook(nullptr);
   HandleStore* listeners = core.store(HandleKind::listener);
   listeners->for_each(
       [](HandleRecord& record, void*) {
@@ -244,12 +255,12 @@ void begin_accepting(ListenerRecord& listener, bool multishot,
   if (waits_for_one) queue_error(listener, std::move(listener.end_notice), ECANCELED);
   listener.stop_accepting();
   listener.location = location;
-  listener.on_accept = std::move(accepting);
+  // Lives to the end of this call: it may own the listener.
+  const SharedCallback before = std::exchange(listener.on_accept, accepting);
   listener.end_notice = std::move(end_notice);
   listener.multishot = multishot;
   listener.wanted = true;
   core.set_active(listener, true);
-  core.set_descriptor_hook(retry_starved);
   int error = 0;
   if (!listener.opened()) {
     error = static_cast<int>(Errc::closed);
@@ -260,12 +271,13 @@ void begin_accepting(ListenerRecord& listener, bool multishot,
   }
   if (error == 0) return;
   // Told from the loop, never from inside this call.
-  queue_error(listener, std::move(refusal), error);
   if (is_starvation(error)) {
     listener.starved = true;
-    core.start_timer(listener.retry, listener.retry_delay_ns);
+    wait_for_descriptors(listener);
+    if (multishot) queue_error(listener, std::move(refusal), error);
     return;
   }
+  queue_error(listener, std::move(refusal), error);
   listener.stop_accepting();
   listener.on_accept.reset();
 }

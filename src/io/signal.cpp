@@ -77,10 +77,28 @@ void queue_signals(LoopCore& core, std::uint64_t bits) {
             record.caught = record.signal;
             if (record.op_queued) return;
             record.op_queued = true;
-            ++record.works_queued;
+            record.add_queued_work();
             owner.queue_finished(record);
           },
           &context);
+}
+
+// Whether a watcher of this loop waits for the signal already.
+bool watched(LoopCore& core, int signal) noexcept {
+  struct Context {
+    int signal;
+    bool found = false;
+  } context{signal};
+  core.store(HandleKind::signal)
+      ->for_each(
+          [](HandleRecord& each, void* pointer) {
+            auto& looked_for = *static_cast<Context*>(pointer);
+            if (static_cast<SignalRecord&>(each).signal == looked_for.signal) {
+              looked_for.found = true;
+            }
+          },
+          &context);
+  return context.found;
 }
 
 Result<void> start(SignalRecord& record, int signal, bool once,
@@ -90,20 +108,21 @@ Result<void> start(SignalRecord& record, int signal, bool once,
   if (core.dead()) return failure(Errc::closed, "watch", subject);
   if (core.forked()) return failure(Errc::forked, "watch", subject);
   record.stop();
-  record.callback.reset();
+  const SignalWatcher::SignalCallback before = record.callback.replace({});
   // A program's own backend is told of the wake descriptor now: a signal can end a wait from here.
   int error = core.ensure_wake();
   if (error == 0) {
-    record.receiver = std::make_unique<SignalReceiver>(note, &core.mailbox());
-    error = SignalHub::join(core.calls(), *record.receiver, signal);
+    auto receiver = std::make_unique<SignalReceiver>(note, &core.mailbox());
+    // What came before is not for this watcher. No handler of this loop notes it meanwhile.
+    const bool valid = signal >= 1 && signal <= signal_max;
+    if (valid && !watched(core, signal)) core.mailbox().forget_signal(signal);
+    error = SignalHub::join(core.calls(), *receiver, signal);
+    if (error == 0) record.receiver = std::move(receiver);
   }
-  if (error < 0) {
-    record.receiver.reset();
-    return failure(-error, "watch", subject);
-  }
+  if (error < 0) return failure(-error, "watch", subject);
   core.set_signals_hook(queue_signals);
   record.location = location;
-  record.callback.set(std::move(callback));
+  record.callback.stored = std::move(callback);
   record.signal = signal;
   record.once = once;
   core.set_active(record, true);

@@ -69,15 +69,6 @@ ReceiveFrame* frame_of(const StreamRecord& stream) noexcept {
   return found;
 }
 
-void drop_receive_callback(StreamRecord& stream) noexcept {
-  if (ReceiveFrame* frame = frame_of(stream)) {
-    frame->replaced = true;
-    delete std::exchange(frame->replacement, nullptr);
-  } else {
-    stream.on_receive.reset();
-  }
-}
-
 /** A callback with the memory that it needs to take its place, which is found beforehand. */
 class NextCallback {
  public:
@@ -85,15 +76,16 @@ class NextCallback {
       : stream_(stream), callback_(callback) {
     if (frame_of(stream) != nullptr) boxed_ = std::make_unique<TcpStream::ReceiveCallback>();
   }
-  void put() noexcept {
+  /** @return the one that was there, which must outlive the use of the record. */
+  [[nodiscard]] TcpStream::ReceiveCallback put() noexcept {
+    TcpStream::ReceiveCallback before = take_receive_callback(stream_);
     if (boxed_ == nullptr) {
       stream_.on_receive = std::move(callback_);
-      return;
+    } else {
+      *boxed_ = std::move(callback_);
+      frame_of(stream_)->replacement = boxed_.release();
     }
-    ReceiveFrame& frame = *frame_of(stream_);
-    *boxed_ = std::move(callback_);
-    frame.replaced = true;
-    delete std::exchange(frame.replacement, boxed_.release());
+    return before;
   }
 
  private:
@@ -178,7 +170,7 @@ void run_queued_receive(StreamRecord& stream) {
   const WorkTaken taken(stream);
   stream.op_queued = false;
   if (stream.released || core.discarding()) {
-    drop_receive_callback(stream);
+    (void)take_receive_callback(stream);
   } else {
     call_receive(stream);
   }
@@ -296,7 +288,7 @@ ReceiveIntoRequest::ReceiveIntoRequest() noexcept { run = run_receive_into; }
 
 void StreamRecord::shut() noexcept {
   close_stream(*this, CloseMode::silent);
-  drop_receive_callback(*this);
+  (void)take_receive_callback(*this);
 }
 
 void StreamRecord::describe(HandleInfo& info) const {
@@ -350,7 +342,7 @@ void queue_notice(StreamRecord& stream, std::unique_ptr<Notice> notice, int erro
   notice->run = run_notice;
   notice->stream = &stream;
   notice->error = error;
-  ++stream.works_queued;
+  stream.add_queued_work();
   stream.core->queue_finished(*notice.release());
 }
 
@@ -381,6 +373,24 @@ void stop_stream_timer(StreamRecord& stream, const std::unique_ptr<StreamTimer>&
   if (timer != nullptr) stream.core->stop_timer(*timer);
 }
 
+TcpStream::ReceiveCallback take_receive_callback(StreamRecord& stream) noexcept {
+  ReceiveFrame* frame = frame_of(stream);
+  if (frame == nullptr) return std::exchange(stream.on_receive, {});
+  frame->replaced = true;
+  const std::unique_ptr<TcpStream::ReceiveCallback> replacement(
+      std::exchange(frame->replacement, nullptr));
+  return replacement != nullptr ? std::move(*replacement) : TcpStream::ReceiveCallback();
+}
+
+// Returns the callback, which must outlive the use of the record.
+TcpStream::ReceiveCallback stop_receiving(StreamRecord& stream) noexcept {
+  if (!stream.receiving() || stream.draining) return {};
+  stream.core->backend().cancel(stream.receive_op());
+  if (stream.extras != nullptr) stop_stream_timer(stream, stream.extras->receive_timer);
+  update_active(stream);
+  return take_receive_callback(stream);
+}
+
 // ---- Close -----------------------------------------------------------------------------------
 
 namespace {
@@ -393,7 +403,7 @@ void end_receive(StreamRecord& stream, CloseMode mode) noexcept {
   if (mode == CloseMode::silent || !user) return;
   stream.result = -ECANCELED;
   stream.op_queued = true;
-  ++stream.works_queued;
+  stream.add_queued_work();
   stream.core->queue_finished(stream.receive_op());
 }
 
@@ -407,7 +417,7 @@ void end_receive_into(StreamRecord& stream, CloseMode mode) noexcept {
     return;
   }
   request->queued = true;
-  ++stream.works_queued;
+  stream.add_queued_work();
   stream.core->queue_finished(*request);
 }
 
@@ -421,7 +431,7 @@ void end_connect(StreamRecord& stream, CloseMode mode) noexcept {
   }
   request->result = -ECANCELED;
   request->queued = true;
-  ++stream.works_queued;
+  stream.add_queued_work();
   stream.core->queue_finished(*request);
 }
 
@@ -535,7 +545,7 @@ void start_receive(StreamRecord& stream, bool multishot, TcpStream::ReceiveCallb
     refuse_receive(stream, std::move(callback), -stream.result);
     return;
   }
-  next.put();
+  const TcpStream::ReceiveCallback before = next.put();
   if (stream.extras != nullptr) {
     detail::start_stream_timer(stream, stream.extras->receive_timer);
   }
@@ -550,19 +560,14 @@ void TcpStream::receive(ReceiveCallback callback, std::source_location location)
 
 void TcpStream::receive_start(ReceiveCallback callback, std::source_location location) {
   StreamRecord& stream = detail::stream_of(*this);
-  receive_stop();
+  const ReceiveCallback before =
+      stream.core->dead() ? ReceiveCallback() : detail::stop_receiving(stream);
   start_receive(stream, true, std::move(callback), location);
 }
 
 void TcpStream::receive_stop() noexcept {
   StreamRecord& stream = detail::stream_of(*this);
-  if (!stream.receiving() || stream.draining || stream.core->dead()) return;
-  stream.core->backend().cancel(stream.receive_op());
-  if (stream.extras != nullptr) {
-    detail::stop_stream_timer(stream, stream.extras->receive_timer);
-  }
-  detail::update_active(stream);
-  detail::drop_receive_callback(stream);
+  if (!stream.core->dead()) (void)detail::stop_receiving(stream);
 }
 
 void TcpStream::receive_into(std::span<std::byte> bytes, CountCallback callback,

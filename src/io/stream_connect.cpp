@@ -120,7 +120,7 @@ void start_connect(StreamRecord& stream, ConnectRequest& request, const Address&
   }
   request.result = result;
   request.queued = true;
-  ++stream.works_queued;
+  stream.add_queued_work();
   stream.core->queue_finished(request);
 }
 
@@ -199,7 +199,14 @@ Result<TcpStream> TcpStream::adopt(Loop& loop, native_handle handle) {
   const int flags = calls.descriptor_flags(handle);
   const int set = flags < 0 ? flags : calls.set_nonblocking(handle, flags);
   if (set < 0) return detail::failure(-set, "adopt", subject);
-  return TcpStream(detail::make_stream(core, handle, true));
+  // unix(7): what goes with a descriptor is read for itself. Only TCP is known to read all there
+  // is.
+  int protocol = 0;
+  size = sizeof protocol;
+  const int known = calls.get_option(handle, SOL_SOCKET, SO_PROTOCOL, &protocol, &size);
+  StreamRecord* stream = detail::make_stream(core, handle, true);
+  stream->socket.splits = known < 0 || protocol != IPPROTO_TCP;
+  return TcpStream(stream);
 }
 
 // ---- Options and names -----------------------------------------------------------------------
@@ -285,7 +292,9 @@ void TcpStream::close_gracefully(const GracefulClose& limits, Callback<void()> c
     extras.graceful_notices.push(notice.release());
   }
   if (std::exchange(extras.graceful, true)) return;
-  receive_stop();
+  // Also of a receive that has ended: it would be kept for as long as the draining goes on.
+  const ReceiveCallback stopped = detail::stop_receiving(stream);
+  const ReceiveCallback ended = detail::take_receive_callback(stream);
   extras.drain_left_bytes = limits.drain_bytes_max;
   detail::start_stream_timer(stream, extras.close_timer);
   start_draining(stream);

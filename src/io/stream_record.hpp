@@ -147,6 +147,10 @@ inline Subject subject_of(const StreamRecord& stream) noexcept {
  */
 StreamRecord* make_stream(LoopCore& core, native_handle handle, bool duplicable);
 void update_active(StreamRecord& stream) noexcept;
+/** The receive callback that is set; one that is running goes when its call has returned. */
+TcpStream::ReceiveCallback take_receive_callback(StreamRecord& stream) noexcept;
+/** Ends the user's receive, if there is one, without a call. @return its callback. */
+TcpStream::ReceiveCallback stop_receiving(StreamRecord& stream) noexcept;
 
 /** Queues a callback with `error` (0: success, else errno or Errc) for the completion phase. */
 void queue_notice(StreamRecord& stream, std::unique_ptr<Notice> notice, int error) noexcept;

@@ -32,7 +32,7 @@ void queue_marks(StreamRecord& stream) noexcept {
   extras.marks_queued = true;
   extras.mark_work.run = run_marks;
   extras.mark_work.next = nullptr;
-  ++stream.works_queued;
+  stream.add_queued_work();
   stream.core->queue_finished(extras.mark_work);
 }
 
@@ -160,7 +160,7 @@ void run_send_timeout(Work* work) {
 void queue_request(SendRequest& request, int result) noexcept {
   request.result = result;
   request.queued = true;
-  ++request.stream->works_queued;
+  request.stream->add_queued_work();
   request.stream->core->queue_finished(request);
 }
 
@@ -434,7 +434,7 @@ void TcpStream::set_water_marks(const WaterMarks& marks, WaterMarkCallback callb
   detail::StreamExtras& extras = detail::extras_of(stream);
   extras.marks = marks;
   extras.mark_running = false;
-  extras.on_mark = std::move(callback);
+  const WaterMarkCallback before = std::exchange(extras.on_mark, std::move(callback));
   // A queue that stands above the new mark already is told about; it would go unnoticed else.
   const bool above = detail::queued_bytes(stream) >= marks.high_bytes;
   extras.full = above && stream.socket.out != nullptr;

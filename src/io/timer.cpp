@@ -71,19 +71,19 @@ void run_timer(Work* work) {
   call_slot(record, record.callback, [&] { return !record.core->dead(); });
 }
 
-void start(TimerRecord& record, std::int64_t first_ns, std::int64_t period_ns, MissedTicks missed,
-           Callback<void()>&& callback, std::source_location location) {
+// Returns the callback from before, which must outlive the use of the record.
+[[nodiscard]] Callback<void()> prepare(TimerRecord& record, std::int64_t first_ns,
+                                       std::int64_t period_ns, MissedTicks missed,
+                                       Callback<void()>&& callback,
+                                       std::source_location location) noexcept {
+  if (record.core->dead()) return std::move(callback);
   record.location = location;
-  record.callback.set(std::move(callback));
   record.period_ns = period_ns;
   record.first_ns = first_ns < 0 ? 0 : first_ns;
   record.policy = missed;
   record.missed = 0;
-  if (record.core->dead()) {
-    record.callback.reset();
-    return;
-  }
   record.core->set_active(record, true);
+  return record.callback.replace(std::move(callback));
 }
 
 }  // namespace
@@ -95,7 +95,8 @@ Timer::Timer(Loop& loop)
 void Timer::start(Duration delay, Duration period, MissedTicks missed, Callback<void()> callback,
                   std::source_location location) {
   detail::TimerRecord& record = detail::record_of(*this);
-  detail::start(record, delay.count(), period.count(), missed, std::move(callback), location);
+  const Callback<void()> before =
+      detail::prepare(record, delay.count(), period.count(), missed, std::move(callback), location);
   if (record.active) record.core->start_timer(record, record.first_ns);
 }
 
@@ -104,7 +105,8 @@ void Timer::at(TimePoint deadline, Callback<void()> callback, std::source_locati
   const std::int64_t deadline_ns = deadline.time_since_epoch().count();
   const std::int64_t delay_ns =
       record.core->dead() ? 0 : detail::subtract_saturating(deadline_ns, record.core->now_ns());
-  detail::start(record, delay_ns, 0, MissedTicks::skip, std::move(callback), location);
+  const Callback<void()> before =
+      detail::prepare(record, delay_ns, 0, MissedTicks::skip, std::move(callback), location);
   if (record.active) record.core->start_timer_at(record, deadline_ns);
 }
 

@@ -110,7 +110,7 @@ Waker::Waker(Loop& loop, Callback<void()> callback, std::source_location locatio
     : Handle(loop.core().make_record<detail::WakerRecord>(HandleKind::waker)) {
   auto& record = static_cast<detail::WakerRecord&>(*record_);
   record.location = location;
-  record.callback.set(std::move(callback));
+  record.callback.stored = std::move(callback);
   record.node = new detail::WakeNode(record.core->mailbox());
   record.node->record = &record;
   record.referenced = false;

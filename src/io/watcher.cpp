@@ -58,12 +58,13 @@ Result<void> start(WatcherRecord& record, native_handle handle, Ready interest, 
   record.op().handle = handle;
   record.op().interest = interest & (Ready::readable | Ready::writable | Ready::priority);
   record.op().multishot = !once;
-  if (record.core->backend().start(record.op()) == Started::done) {
-    record.callback.reset();
-    return failure(-record.op().result, "watch", Subject::descriptor(handle));
-  }
-  record.callback.set(std::move(callback));
-  record.core->set_active(record, true);
+  const bool started = record.core->backend().start(record.op()) == Started::in_flight;
+  record.core->set_active(record, started);
+  const int error = started ? 0 : -record.op().result;
+  // Last, for what it owns may be the watcher.
+  const Watcher::ReadyCallback before =
+      record.callback.replace(started ? std::move(callback) : Watcher::ReadyCallback());
+  if (!started) return failure(error, "watch", Subject::descriptor(handle));
   return {};
 }
 

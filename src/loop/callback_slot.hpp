@@ -17,7 +17,13 @@ struct CallbackSlot {
   Callback<Signature> stored;
   Callback<Signature>* running = nullptr;  ///< of the outermost call that still has it
 
-  void set(Callback<Signature>&& callback) noexcept { stored = std::move(callback); }
+  /**
+   * @return the callback from before. Whatever it owns goes with it, the last reference to its own
+   * handle perhaps: so it has to die after the last use of the record.
+   */
+  [[nodiscard]] Callback<Signature> replace(Callback<Signature>&& callback) noexcept {
+    return std::exchange(stored, std::move(callback));
+  }
   /** A callback that is running goes when its call has returned. */
   void reset() noexcept { stored.reset(); }
 };

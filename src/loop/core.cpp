@@ -68,6 +68,12 @@ Result<LoopCore*> LoopCore::make(const LoopOptions& options, std::unique_ptr<Pol
     if (core->own_calls_ != nullptr) core->calls_ = core->own_calls_.get();
   }
   core->mailbox_ = new Mailbox(*core->calls_);
+  // Now, when running out of descriptors is an error of making the loop, not of its first wait. The
+  // simulator's loops are many and rarely use it; a program's own backend is not called before run.
+  const BackendKind kind = core->report_.chosen;
+  if (kind != BackendKind::sim && kind != BackendKind::custom) {
+    if (const int error = core->ensure_wake(); error < 0) return failure(-error, "wake");
+  }
   return core.release();
 }
 
@@ -123,7 +129,6 @@ Result<void> LoopCore::after_fork() {
   check_usable("after_fork() from a thread that does not run the loop");
   if (!forked()) return {};
   forget_parents_run();
-  fork_generation_ = fork_generation();
   owner_ = nullptr;
   if (const int error = mailbox_->after_fork(); error < 0) return failure(-error, "after fork");
   if (const int error = backend_->after_fork(); error < 0) return failure(-error, "after fork");
@@ -131,6 +136,9 @@ Result<void> LoopCore::after_fork() {
     wake_watched_ = false;
     if (const int error = ensure_wake(); error < 0) return failure(-error, "after fork");
   }
+  // Last: what has failed is to be done again, and until then the kernel's objects are the
+  // parent's.
+  fork_generation_ = fork_generation();
   return {};
 }
 
@@ -199,7 +207,7 @@ int LoopCore::run(RunMode mode, std::int64_t limit_ns) {
   if (take_stop()) return 0;
   if (mode == RunMode::once) {
     const int failed = turn(limit_ns);
-    take_stop();
+    if (!forked()) take_stop();
     return failed;
   }
   const bool limited = limit_ns >= 0;
@@ -223,8 +231,9 @@ void LoopCore::stop(bool all) noexcept {
   while (before < wanted && !stop_.compare_exchange_weak(before, wanted)) {
   }
   if (mutated("T023")) return;
-  // On the loop's own thread nothing waits.
-  if (running_thread_.load(std::memory_order_relaxed) != current_thread()) mailbox_->wake();
+  // Also on the loop's own thread: a signal handler may have come between the last look at stop_
+  // and the wait.
+  mailbox_->interrupt();
 }
 
 void LoopCore::clear_stop() noexcept { stop_.store(0, std::memory_order_relaxed); }
@@ -253,6 +262,7 @@ bool LoopCore::must_look() const noexcept {
 int LoopCore::turn(std::int64_t wait_limit_ns) {
   add_to(counters_.turns, 1);
   run_immediates();
+  if (forked()) return fail_run(make_error(Errc::forked, "run"));
   if (stopping()) return 0;
   if (mutated("T088")) {
     place_fresh_timers(backend_->now());
@@ -262,7 +272,7 @@ int LoopCore::turn(std::int64_t wait_limit_ns) {
   if (const int failed = wait_for_work(wait_limit_ns); failed != 0) return failed;
   run_completions();
   run_timers();
-  return 0;
+  return forked() ? fail_run(make_error(Errc::forked, "run")) : 0;
 }
 
 void LoopCore::run_immediates() {
@@ -320,23 +330,38 @@ int LoopCore::wait_in_backend(std::int64_t timeout_ns, bool read_clock) {
       if (const int error = ensure_wake(); error < 0) return fail_run(make_error(-error, "wake"));
     }
     sleeps = mailbox_->fall_asleep();
-    // A stop() of another thread: either it sees that the loop is falling asleep, or this sees it.
+    // A stop() that comes now: either it sees that the loop is falling asleep, or this sees it.
     if (sleeps && stop_.load(std::memory_order_seq_cst) != 0) {
       mailbox_->wake_up();
       sleeps = false;
     }
   }
+  int error = 0;
   if (!sleeps) {
-    const int error = backend_->wait(0);
+    error = backend_->wait(0);
     if (read_clock) update_now();
-    return error < 0 ? fail_run(make_error(-error, "wait")) : 0;
+  } else {
+    const std::int64_t before = read_clock ? now_ns_ : backend_->now();
+    error = sleep_in_backend(before, timeout_ns);
+    mailbox_->wake_up();
+    update_now();
+    add_to(counters_.time_asleep_ns, static_cast<std::uint64_t>(now_ns_ - before));
   }
-  const std::int64_t before = read_clock ? now_ns_ : backend_->now();
-  const int error = backend_->wait(timeout_ns);
-  mailbox_->wake_up();
-  update_now();
-  add_to(counters_.time_asleep_ns, static_cast<std::uint64_t>(now_ns_ - before));
-  return error < 0 ? fail_run(make_error(-error, "wait")) : 0;
+  return error < 0 && error != -EINTR ? fail_run(make_error(-error, "wait")) : 0;
+}
+
+// A signal that means nothing to this loop does not end its wait: what a handler has for it is in
+// the mailbox, and the event is written then.
+int LoopCore::sleep_in_backend(std::int64_t begin_ns, std::int64_t timeout_ns) {
+  std::int64_t left_ns = timeout_ns;
+  for (;;) {
+    const int error = backend_->wait(left_ns);
+    if (error != -EINTR || !wake_watched_ || forked()) return error;
+    if (timeout_ns < 0) continue;
+    const std::int64_t slept_ns = subtract_saturating(backend_->now(), begin_ns);
+    left_ns = subtract_saturating(timeout_ns, slept_ns);
+    if (left_ns <= 0) return 0;
+  }
 }
 
 void LoopCore::run_completions() {
@@ -418,7 +443,9 @@ void LoopCore::recycle(PostNode* node) noexcept {
 }
 
 void LoopCore::post(PostCallback&& task) {
+  check(static_cast<bool>(task), "an empty callback was posted");
   if (running_thread_.load(std::memory_order_relaxed) == current_thread()) {
+    take_mail();  // of a Poster: it was posted before
     PostNode* node = make_post_node(std::move(task));
     node->core = this;
     immediates_.push(node);

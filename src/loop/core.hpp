@@ -152,9 +152,9 @@ class LoopCore {
     return counters_.send_queue_bytes.load(std::memory_order_relaxed);
   }
   void set_wait_hooks(Callback<void()> before, Callback<void()> after) {
-    before_wait_ = std::move(before);
-    after_wait_ = std::move(after);
     hooks_replaced_ = true;
+    std::swap(before_wait_, before);
+    std::swap(after_wait_, after);
   }
   /** Called with the pending bits of caught signals, on the loop's thread. */
   using SignalsHook = void (*)(LoopCore& core, std::uint64_t bits);
@@ -200,7 +200,8 @@ class LoopCore {
   int enter_allowed();
   bool operations_in_flight();
   bool take_stop() noexcept;
-  bool stopping() const noexcept { return stop_.load(std::memory_order_relaxed) != 0; }
+  /** Also in a child that was forked just now, in a callback: the rest is the parent's to do. */
+  bool stopping() const noexcept { return stop_.load(std::memory_order_relaxed) != 0 || forked(); }
 
   int turn(std::int64_t wait_limit_ns);
   void run_immediates();
@@ -212,6 +213,7 @@ class LoopCore {
   void take_mail();
   void place_fresh_timers(std::int64_t now) noexcept;
   int wait_in_backend(std::int64_t timeout_ns, bool read_clock);
+  int sleep_in_backend(std::int64_t begin_ns, std::int64_t timeout_ns);
   void set_now(std::int64_t now) noexcept {
     now_ns_ = now;
     now_turn_ = counters_.turns.load(std::memory_order_relaxed);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <source_location>
 
+#include "base/check.hpp"
 #include "base/slab.hpp"
 
 /** @file
@@ -19,19 +20,24 @@ class LoopCore;
 struct HandleRecord {
   LoopCore* core = nullptr;
   std::source_location location{};
-  std::uint32_t slot = 0;
-  HandleKind kind;
+  std::uint32_t slot : 28 = 0;
+  HandleKind kind : 4;
   bool active : 1 = false;
   bool referenced : 1 = true;
   bool released : 1 = false;  ///< the handle is gone; the record follows when no work is queued
   bool closed : 1 = false;
   bool named : 1 = false;
-  bool connected : 1 = false;      ///< streams
-  bool op_queued : 1 = false;      ///< the record's own operation is in the loop's queue
-  bool draining : 1 = false;       ///< streams: input is read and dropped
-  std::uint16_t works_queued = 0;  ///< in the loop's queues, pointing to this record
+  bool connected : 1 = false;           ///< streams
+  bool op_queued : 1 = false;           ///< the record's own operation is in the loop's queue
+  bool draining : 1 = false;            ///< streams: input is read and dropped
+  std::uint32_t works_queued : 24 = 0;  ///< in the loop's queues or running, with this record
 
   explicit HandleRecord(HandleKind handle_kind) noexcept : kind(handle_kind) {}
+  /** A work that points to this record goes into one of the loop's queues. */
+  void add_queued_work() noexcept {
+    ++works_queued;
+    check(works_queued != 0, "more than 16,777,215 callbacks are due on one handle");
+  }
 };
 static_assert(sizeof(HandleRecord) == 24);
 

@@ -90,6 +90,7 @@ Poster::~Poster() {
 }
 
 Result<void> Poster::post(PostCallback task) const {
+  detail::check(static_cast<bool>(task), "an empty callback was posted");
   const bool dead = mailbox_ == nullptr || (mailbox_->closed() && !detail::mutated("T115"));
   if (dead) return detail::failure(Errc::closed, "post");
   auto node = std::make_unique<detail::PostNode>(std::move(task));
@@ -129,9 +130,13 @@ LoopCore* make_or_throw(const LoopOptions& options) {
   return *made;
 }
 
-LoopCore& usable(LoopCore* core, const char* what) noexcept {
+LoopCore& existing(LoopCore* core) noexcept {
   detail::check(core != nullptr, "a moved-from loop was used");
-  core->check_usable(what);
+  return *core;
+}
+
+LoopCore& usable(LoopCore* core, const char* what) noexcept {
+  existing(core).check_usable(what);
   return *core;
 }
 
@@ -165,40 +170,42 @@ Loop::~Loop() {
   core_->release();
 }
 
-int Loop::run() { return core_->run(LoopCore::RunMode::until_done, LoopCore::no_limit); }
+LoopCore& Loop::core() const noexcept { return existing(core_); }
+
+int Loop::run() { return existing(core_).run(LoopCore::RunMode::until_done, LoopCore::no_limit); }
 
 int Loop::run_once(Duration timeout) {
   std::int64_t limit_ns = timeout.count() < 0 ? 0 : timeout.count();
   if (timeout == forever) limit_ns = LoopCore::no_limit;
-  return core_->run(LoopCore::RunMode::once, limit_ns);
+  return existing(core_).run(LoopCore::RunMode::once, limit_ns);
 }
 
-int Loop::run_ready() { return core_->run(LoopCore::RunMode::once, 0); }
+int Loop::run_ready() { return existing(core_).run(LoopCore::RunMode::once, 0); }
 
 int Loop::run_for(Duration duration) {
   const std::int64_t limit_ns = duration.count() < 0 ? 0 : duration.count();
-  return core_->run(LoopCore::RunMode::until_done, limit_ns);
+  return existing(core_).run(LoopCore::RunMode::until_done, limit_ns);
 }
 
-const Error& Loop::error() const noexcept { return core_->error(); }
+const Error& Loop::error() const noexcept { return existing(core_).error(); }
 
-void Loop::stop() noexcept { core_->stop(false); }
+void Loop::stop() noexcept { existing(core_).stop(false); }
 
-void Loop::stop_all() noexcept { core_->stop(true); }
+void Loop::stop_all() noexcept { existing(core_).stop(true); }
 
-void Loop::clear_stop() noexcept { core_->clear_stop(); }
+void Loop::clear_stop() noexcept { existing(core_).clear_stop(); }
 
-bool Loop::running() const noexcept { return core_->running(); }
+bool Loop::running() const noexcept { return existing(core_).running(); }
 
-bool Loop::alive() const noexcept { return core_->alive(); }
+bool Loop::alive() const noexcept { return existing(core_).alive(); }
 
-void Loop::post(PostCallback task) { core_->post(std::move(task)); }
+void Loop::post(PostCallback task) { existing(core_).post(std::move(task)); }
 
-void Loop::wake() noexcept { core_->mailbox().wake(); }
+void Loop::wake() noexcept { existing(core_).mailbox().wake(); }
 
 Poster Loop::poster() const {
   // Errors of making the wake descriptor come from the wait that needs it.
-  return Poster(&core_->mailbox());
+  return Poster(&existing(core_).mailbox());
 }
 
 KeepAlive Loop::keep_alive() noexcept {
@@ -214,25 +221,25 @@ void Loop::update_now() noexcept {
   usable(core_, "update_now() from a thread that does not run the loop").update_now();
 }
 
-BackendKind Loop::backend() const noexcept { return core_->report().chosen; }
+BackendKind Loop::backend() const noexcept { return existing(core_).report().chosen; }
 
-const BackendReport& Loop::backend_report() const noexcept { return core_->report(); }
+const BackendReport& Loop::backend_report() const noexcept { return existing(core_).report(); }
 
-LoopCounters Loop::counters() const noexcept { return core_->counters(); }
+LoopCounters Loop::counters() const noexcept { return existing(core_).counters(); }
 
 std::vector<HandleInfo> Loop::handles() const {
   return usable(core_, "handles() from a thread that does not run the loop").list_handles();
 }
 
-Result<void> Loop::after_fork() { return core_->after_fork(); }
+Result<void> Loop::after_fork() { return existing(core_).after_fork(); }
 
 void Loop::set_wait_hooks(Callback<void()> before, Callback<void()> after) {
   usable(core_, "set_wait_hooks() from a thread that does not run the loop")
       .set_wait_hooks(std::move(before), std::move(after));
 }
 
-void Loop::set_user_data(void* data) noexcept { core_->user_data = data; }
+void Loop::set_user_data(void* data) noexcept { existing(core_).user_data = data; }
 
-void* Loop::user_data() const noexcept { return core_->user_data; }
+void* Loop::user_data() const noexcept { return existing(core_).user_data; }
 
 }  // namespace evix

@@ -45,6 +45,7 @@ LoopThread::~LoopThread() {
 }
 
 Result<void> LoopThread::post(Callback<void(Loop&), 5 * sizeof(void*)> task) {
+  detail::check(static_cast<bool>(task), "an empty callback was posted");
   if (state_->ended) return detail::failure(Errc::closed, "post");
   return state_->poster.post(
       [loop = &state_->loop, work = std::move(task)]() mutable { work(*loop); });

@@ -53,6 +53,11 @@ class Mailbox {
     wake_asked_.store(true, std::memory_order_seq_cst);
     wake_if_asleep();
   }
+  /**
+   * For whoever has stored something that the loop looks at after fall_asleep(), seq_cst both: ends
+   * the wait that has begun, if there is one. Async-signal-safe.
+   */
+  void interrupt() noexcept { wake_if_asleep(); }
   /** From the signal handler: pending bits are the truth, the event is a hint. */
   void note_signal(int signal) noexcept {
     if (parents()) return;
@@ -72,6 +77,10 @@ class Mailbox {
     return signals_.exchange(0, std::memory_order_acq_rel);
   }
   void forget_signals() noexcept { signals_.store(0, std::memory_order_relaxed); }
+  void forget_signal(int signal) noexcept {
+    if (signal < 1 || signal > 64) return;
+    signals_.fetch_and(~(std::uint64_t{1} << (signal - 1)), std::memory_order_relaxed);
+  }
 
   /** Before a wait that may block: false when there is a reason not to block. */
   bool fall_asleep() noexcept {
@@ -86,7 +95,10 @@ class Mailbox {
   }
   void wake_up() noexcept {
     asleep_.store(false, std::memory_order_relaxed);
-    wake_asked_.store(false, std::memory_order_relaxed);
+    // The exchange gets what the waker wrote before; a plain store could hide a wake() of just now.
+    if (wake_asked_.load(std::memory_order_relaxed)) {
+      wake_asked_.exchange(false, std::memory_order_acquire);
+    }
   }
 
   /** Makes the event, once. 0 or the negative errno. */

@@ -54,6 +54,7 @@ struct Source {
   bool queued : 1 = false;      ///< in the backend's ready queue, at queue_position
   bool duplicable : 1 = false;  ///< others may hold the descriptor: remove, not forget
   bool plain : 1 = false;       ///< the backend's: a multishot leased receive waits, nothing else
+  bool splits : 1 = false;      ///< a short read does not show that nothing is left: not TCP
   std::uint8_t turn = 0;        ///< turn that `visits` counts for
   std::uint8_t visits = 0;      ///< results that this source gave in that turn
   std::uint32_t queue_position = 0;

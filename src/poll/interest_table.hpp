@@ -118,6 +118,10 @@ class HandleIndex {
  public:
   /** @return InterestTable::none when there is none. */
   std::uint32_t find(native_handle handle) const noexcept;
+  /** Whether set() has room for this number. */
+  bool covers(native_handle handle) const noexcept {
+    return handle < 0 || entry(handle) != nullptr;
+  }
   /** Makes room, so that set() cannot fail. */
   void reserve(native_handle handle);
   void set(native_handle handle, std::uint32_t slot) noexcept;

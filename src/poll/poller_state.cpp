@@ -61,6 +61,10 @@ int PollerState::make_room_for(native_handle handle) noexcept {
 
 int PollerState::make_interest(native_handle handle, Ready interest, Trigger trigger,
                                std::uint64_t token, std::uint32_t& slot) noexcept {
+  // The index is as long as the highest number: none for a number that nobody has.
+  if (!handles_.covers(handle)) {
+    if (const int error = driver_->check(handle)) return error;
+  }
   try {
     handles_.reserve(handle);
     slot = table_.allocate();

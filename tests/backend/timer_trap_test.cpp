@@ -188,6 +188,7 @@ class MissedTickTraps : public TimerTraps {
   // 1 s in the full run, 100 ms by default.
   const std::chrono::milliseconds block{scaled(1000, 100)};
 
+  /** Runs for so many calls, and on until the timer has caught up: a busy machine stalls it too. */
   void stall(MissedTicks policy, std::size_t calls_wanted) {
     ASSERT_TRUE(pair.open(loop));
     pair.server.receive_start([this](Result<Buffer> buffer) {
@@ -209,12 +210,13 @@ class MissedTickTraps : public TimerTraps {
               ASSERT_TRUE(pair.client.send_copy("x"));
             }
           }
-          if (calls.size() == calls_wanted) loop.stop();
+          if (calls.size() >= calls_wanted && timer.remaining() > 0ns) loop.stop();
         },
         policy);
     EXPECT_EQ(loop.run(), 0);
-    ASSERT_EQ(calls.size(), calls_wanted);
+    ASSERT_GE(calls.size(), calls_wanted);
     if (is_sim()) {
+      ASSERT_EQ(calls.size(), calls_wanted);
       for (std::size_t index = 0; index < calls_wanted; ++index) {
         EXPECT_EQ(calls[index].now, period * (index + 1));
         EXPECT_EQ(calls[index].missed, 0U);
@@ -254,13 +256,14 @@ TEST_P(MissedTickTraps, TrapT090Burst) {
   const auto ticks = static_cast<std::size_t>(block / period);
   stall(MissedTicks::burst, ticks + 3);
   if (HasFailure() || is_sim()) return;
+  // The last call is in time, so what comes after it tells the phase of all.
+  const Duration last = calls.back().next;
   for (std::size_t index = 1; index < calls.size(); ++index) {
     EXPECT_EQ(calls[index].missed, 0U);
-    const Duration planned = calls[0].next + period * index;
+    const Duration planned = last - period * (calls.size() - 1 - index);
     EXPECT_EQ(calls[index].next, std::max(planned, calls[index].now)) << "a call for each tick";
     EXPECT_GT(calls[index].turn, calls[index - 1].turn) << "one a turn";
   }
-  EXPECT_GT(calls.back().next, calls.back().now) << "caught up";
   EXPECT_GE(calls.back().received, calls[1].received + ticks - 2) << "input between the calls";
 }
 
