@@ -263,7 +263,9 @@ EVIX_API int evix_loop_set_wait_hooks(evix_loop_t* loop, evix_callback_fn before
 
 /**
  * In the child after fork(2), before anything else. Until then running gives EVIX_EFORKED. A
- * program's own backend cannot be rebuilt (-EOPNOTSUPP): make a new loop in the child.
+ * program's own backend cannot be rebuilt (-EOPNOTSUPP): make a new loop in the child. A loop that
+ * another thread of the parent was running (also that of a loop thread, which the child does not
+ * have) is nobody's in the child; it is whole if that thread was waiting when the process forked.
  */
 EVIX_API int evix_loop_after_fork(evix_loop_t* loop);
 
@@ -471,7 +473,8 @@ EVIX_API int evix_loop_thread_post(evix_loop_thread_t* thread, evix_callback_fn 
 EVIX_API int evix_loop_thread_stop(evix_loop_thread_t* thread);
 /**
  * Lets the loop come to its natural end (what was posted before still runs), waits for the thread,
- * and frees it. Not from the loop's own thread: EVIX_EWRONGTHREAD.
+ * and frees it. Not from the loop's own thread: EVIX_EWRONGTHREAD. Not in a forked child, which has
+ * no such thread: EVIX_EFORKED.
  * @return what evix_loop_run() returned there.
  */
 EVIX_API int evix_loop_thread_join(evix_loop_thread_t* thread);

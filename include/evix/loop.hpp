@@ -49,10 +49,13 @@ struct LoopOptions {
   std::uint64_t sim_seed = 1;
   /**
    * Immediates that one turn runs beyond those that were queued when its first phase began. The
-   * rest waits for the next turn, so a callback that posts itself for ever starves nobody.
+   * rest waits for the next turn, so a callback that posts itself for ever starves nobody. 0 is 1.
    */
   std::uint32_t immediate_budget = 1024;
-  /** Finished operations that one turn dispatches at most; the rest follows in the next turn. */
+  /**
+   * Finished operations that one turn dispatches at most; the rest follows in the next turn. 0 is
+   * 1: no turn would ever get anything done.
+   */
   std::uint32_t completion_budget = 4096;
   /** Size of a leased receive buffer in bytes. */
   std::size_t buffer_size = 64 * 1024;

@@ -23,8 +23,9 @@ class Slab {
   Slab() = default;
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
+  /** A destructor may free others, and make new ones: those go too. */
   ~Slab() {
-    for_each([this](T& object) { free(&object); });
+    while (size_ != 0) for_each([this](T& object) { free(&object); });
   }
 
   template <class... Arguments>
@@ -47,16 +48,17 @@ class Slab {
     return object;
   }
 
+  /** The destructor may use the slab; it finds the object no more, and its slot is in use still. */
   void free(T* object) noexcept {
     const std::uint32_t slot = object->slot;
-    object->~T();
-    Cell& cell = cell_at(slot);
-    cell.next_free = free_head_;
-    free_head_ = slot;
     set_live(slot, false);
     std::uint32_t& generation = chunks_[slot / chunk_size]->generations[slot % chunk_size];
     if (++generation == 0) generation = 1;
     --size_;
+    object->~T();
+    Cell& cell = cell_at(slot);
+    cell.next_free = free_head_;
+    free_head_ = slot;
   }
 
   std::uint32_t generation(const T* object) const noexcept {

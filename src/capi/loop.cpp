@@ -7,21 +7,44 @@
 #include "capi/convert.hpp"
 #include "capi/custom_driver.hpp"
 #include "capi/loop_life.hpp"
+#include "sys/process.hpp"
 
 namespace evix::detail::capi {
 namespace {
 
 // Loop states are reused and never freed: see LoopState.
-std::mutex unused_mutex;
+std::mutex states_mutex;  // guards the two lists
 LoopState* unused_states = nullptr;
+LoopState* made_states = nullptr;
 
 LoopState& take_state() {
-  const std::scoped_lock lock(unused_mutex);
+  const std::scoped_lock lock(states_mutex);
   LoopState* state = unused_states;
-  if (state == nullptr) return *new LoopState;
-  unused_states = state->next_unused;
-  return *state;
+  if (state != nullptr) {
+    unused_states = state->next_unused;
+    return *state;
+  }
+  state = new LoopState;
+  state->next_made = made_states;
+  return *(made_states = state);
 }
+
+/** In the child of a fork: the threads that ran loops exist in the parent only. */
+void forget_runners() noexcept {
+  for (LoopState* state = made_states; state != nullptr; state = state->next_made) {
+    if (state->runner.load(std::memory_order_relaxed) == current_thread()) continue;
+    state->in_backend = state->in_hook = false;
+    state->runner.store(nullptr, std::memory_order_relaxed);
+  }
+}
+
+// As in registry.cpp.
+[[maybe_unused]] const int fork_handlers =
+    around_forks([] { states_mutex.lock(); }, [] { states_mutex.unlock(); },
+                 [] {
+                   forget_runners();
+                   states_mutex.unlock();
+                 });
 
 /** From the first half-made state to the last half-destroyed one. */
 void give_back_state(LoopState& state) noexcept {
@@ -38,7 +61,7 @@ void give_back_state(LoopState& state) noexcept {
   state.keep_alive_count = 0;
   state.phase.store(LoopState::Phase::unused, std::memory_order_relaxed);
   state.runner.store(nullptr, std::memory_order_release);
-  const std::scoped_lock lock(unused_mutex);
+  const std::scoped_lock lock(states_mutex);
   state.next_unused = unused_states;
   unused_states = &state;
 }

@@ -5,6 +5,8 @@
 #include <new>
 #include <thread>
 
+#include "sys/process.hpp"
+
 namespace evix::detail::capi {
 namespace {
 
@@ -62,6 +64,21 @@ Entry& take_locked() {
   entry.slot = table.slots_used++;
   return entry;
 }
+
+/**
+ * A child has none of the threads that held the lock or a pin at that moment, and would wait for
+ * them for ever. The forking thread itself is in user code, where it holds neither. Called when the
+ * library is loaded: inside a call it could itself be what a fork interrupts.
+ */
+[[maybe_unused]] const int fork_handlers =
+    around_forks([] { table.mutex.lock(); }, [] { table.mutex.unlock(); },
+                 [] {
+                   for (std::uint32_t slot = 0; slot < table.slots_used;) {
+                     const Place place = place_of(slot++);
+                     table.chunks[place.chunk].load()[place.offset].pins = 0;
+                   }
+                   table.mutex.unlock();
+                 });
 
 }  // namespace
 

@@ -50,6 +50,7 @@ struct LoopState {
   KeepAlive keep_alive;
 
   LoopState* next_unused = nullptr;
+  LoopState* next_made = nullptr;  ///< all that were ever made
 
   evix_loop_t* pointer() const noexcept { return reinterpret_cast<evix_loop_t*>(id); }
 };

@@ -8,6 +8,7 @@
 #include "capi/convert.hpp"
 #include "capi/loop_life.hpp"
 #include "capi/shared.hpp"
+#include "sys/process.hpp"
 
 namespace evix::detail::capi {
 namespace {
@@ -25,6 +26,7 @@ struct LoopThreadState : SharedState {
   evix_loop_t* loop = nullptr;
   Poster poster;
   WakeSender may_end;  ///< lets the loop end: unlike a post, a wake-up needs no memory
+  std::uint32_t process = fork_generation();  ///< that has the thread
   int result = 0;
 };
 
@@ -167,6 +169,10 @@ int evix_loop_thread_stop(evix_loop_thread_t* thread) {
 int evix_loop_thread_join(evix_loop_thread_t* thread) {
   const char* function = __func__;
   const int here = with_shared<LoopThreadState>(thread, function, [&](LoopThreadState& state) {
+    // A forked child has the loop but not the thread.
+    if (state.process != evix::detail::fork_generation()) {
+      return fail(evix::Errc::forked, function);
+    }
     const bool own = state.own_thread == evix::detail::current_thread();
     return own ? fail(evix::Errc::wrong_thread, function) : 0;
   });

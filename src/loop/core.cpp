@@ -1,7 +1,7 @@
 #include "loop/core.hpp"
 
+#include <algorithm>
 #include <cerrno>
-#include <limits>
 
 #include "base/mutation.hpp"
 #include "poll/driver.hpp"
@@ -24,6 +24,13 @@ void run_post(Work* work) {
   if (!core.discarding()) task();
 }
 
+// With a budget of zero what is queued would stay queued, and no wait would sleep.
+LoopOptions usable(LoopOptions options) noexcept {
+  options.immediate_budget = std::max(options.immediate_budget, 1U);
+  options.completion_budget = std::max(options.completion_budget, 1U);
+  return options;
+}
+
 }  // namespace
 
 PostNode::PostNode(PostCallback&& posted) noexcept : task(std::move(posted)) { run = run_post; }
@@ -31,7 +38,7 @@ PostNode::PostNode(PostCallback&& posted) noexcept : task(std::move(posted)) { r
 // ---- Making and ending -----------------------------------------------------------------------
 
 LoopCore::LoopCore(const LoopOptions& options)
-    : options_(options),
+    : options_(usable(options)),
       calls_(options.system_calls != nullptr ? options.system_calls : &Calls::kernel()),
       pool_(BufferPool::make(options.buffer_size < 1 ? 1 : options.buffer_size)),
       fork_generation_(fork_generation()) {

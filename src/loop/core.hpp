@@ -76,7 +76,11 @@ class LoopCore {
   const Error& error() const noexcept { return error_; }
   void stop(bool all) noexcept;
   void clear_stop() noexcept;
-  bool running() const noexcept { return running_thread_.load(std::memory_order_relaxed); }
+  /** Whether a thread of this process runs it. */
+  bool running() const noexcept {
+    const ThreadId runner = running_thread_.load(std::memory_order_relaxed);
+    return runner != nullptr && (runner == current_thread() || !forked());
+  }
   bool alive() const noexcept;
   Result<void> after_fork();
 

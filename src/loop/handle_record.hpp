@@ -48,7 +48,6 @@ class HandleStore {
 
   virtual ~HandleStore() = default;
   virtual void for_each(Visit visit, void* context) = 0;
-  virtual std::size_t size() const noexcept = 0;
   /** Ends everything of this record without calling user code, and destroys its callbacks. */
   virtual void shut(HandleRecord& record) noexcept = 0;
   virtual void free(HandleRecord& record) noexcept = 0;
@@ -67,7 +66,6 @@ class TypedHandleStore final : public HandleStore {
   void for_each(Visit visit, void* context) override {
     slab_.for_each([&](Record& record) { visit(record, context); });
   }
-  std::size_t size() const noexcept override { return slab_.size(); }
   void shut(HandleRecord& record) noexcept override { static_cast<Record&>(record).shut(); }
   void free(HandleRecord& record) noexcept override { slab_.free(&static_cast<Record&>(record)); }
   void describe(const HandleRecord& record, HandleInfo& info) const override {

@@ -12,11 +12,12 @@
 /** @file
  * Every system call of the library, one thin function each, behind one replaceable table.
  *
- * Contract: a call returns what the kernel returns, or the negative errno; it never touches errno,
- * never retries and never converts. The base class is the real kernel; tests, the simulator and
- * degraded environments derive from it. The table belongs to a loop (LoopOptions::system_calls)
- * and must outlive it. The functions are called from the loop's thread, except event_write(),
- * which any thread and any signal handler may call.
+ * Contract: a call returns what the kernel returns, or the negative errno; it never retries and
+ * never converts. A failed one may leave its error in errno, as the C library does, except
+ * event_write(), which signal handlers call. The base class is the real kernel; tests, the
+ * simulator and degraded environments derive from it. The table belongs to a loop
+ * (LoopOptions::system_calls) and must outlive it. The functions are called from the loop's thread,
+ * except event_write(), which any thread and any signal handler may call.
  */
 namespace evix::detail {
 

@@ -8,10 +8,15 @@
 #endif
 
 namespace evix::detail {
+
 void count_forks() noexcept {
   static const int registered =
       pthread_atfork(nullptr, nullptr, [] { fork_count.fetch_add(1, std::memory_order_relaxed); });
   static_cast<void>(registered);
+}
+
+int around_forks(void (*before)(), void (*in_parent)(), void (*in_child)()) noexcept {
+  return pthread_atfork(before, in_parent, in_child);
 }
 
 bool single_threaded() noexcept {

@@ -22,6 +22,12 @@ inline std::uint32_t fork_generation() noexcept {
 /** Begins to count forks (pthread_atfork(3)); once in a process, more calls do nothing. */
 void count_forks() noexcept;
 
+/**
+ * Runs these around each fork from now on, pthread_atfork(3): the first in the forking thread
+ * before it, the others after it, in the parent and in the child. 0 or a positive errno.
+ */
+int around_forks(void (*before)(), void (*in_parent)(), void (*in_child)()) noexcept;
+
 /** False when there may be a second thread (the GNU C library knows; elsewhere: always false). */
 bool single_threaded() noexcept;
 

@@ -71,7 +71,9 @@ int SignalHub::join(Calls& calls, SignalReceiver& receiver, int signal) noexcept
   entry.first.store(&receiver, std::memory_order_seq_cst);
   if (first != nullptr) return 0;
   struct sigaction action{};
-  action.sa_flags = SA_RESTART;
+  // The thread that a signal meets may have a stack too small for a handler and say so with an
+  // alternate one, as runtimes with small or growing stacks do: sigaltstack(2).
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigfillset(&action.sa_mask);
   action.sa_handler = [](int number) {
     const int errno_before = errno;

@@ -1,0 +1,75 @@
+#include <csignal>
+
+#include "backend/conformance.hpp"
+#include "support/fault_calls.hpp"
+
+// Any signal that the program handled by itself ended run_once(), long before its time was over and
+// without a callback.
+namespace evix::test {
+namespace {
+
+using detail::CallId;
+
+class WaitCutShortBySignal : public testing::TestWithParam<BackendKind> {
+ protected:
+  void SetUp() override {
+    faults.before = [this](CallId id) {
+      const bool waits =
+          id == CallId::epoll_wait_ns || id == CallId::epoll_wait_ms || id == CallId::poll;
+      if (waits && interrupts_left > 0) --interrupts_left;
+    };
+  }
+  /** The next `times` waits are interrupted, as by a signal; they take no time. */
+  void interrupt(std::uint64_t times) {
+    for (const CallId id : {CallId::epoll_wait_ns, CallId::epoll_wait_ms, CallId::poll}) {
+      faults.fail(id, 1, EINTR, times);
+    }
+    interrupts_left = times;
+  }
+  detail::FaultCalls faults;
+  std::uint64_t interrupts_left = 0;
+  Loop loop{LoopOptions{.backend = GetParam(), .system_calls = &faults}};
+};
+INSTANTIATE_TEST_SUITE_P(Backends, WaitCutShortBySignal,
+                         testing::Values(BackendKind::epoll, BackendKind::poll));
+
+TEST_P(WaitCutShortBySignal, RunOnceGoesOn) {
+  const KeepAlive waiting = loop.keep_alive();
+  loop.update_now();
+  const TimePoint begin = loop.now();
+  interrupt(3);
+  EXPECT_EQ(loop.run_once(30ms), 0);
+  loop.update_now();
+  EXPECT_EQ(interrupts_left, 0U);
+  EXPECT_GE(loop.now() - begin, 30ms);
+  EXPECT_EQ(loop.counters().turns, 1U);
+}
+
+TEST_P(WaitCutShortBySignal, RunForGoesOn) {
+  const KeepAlive waiting = loop.keep_alive();
+  loop.update_now();
+  const TimePoint begin = loop.now();
+  interrupt(3);
+  EXPECT_EQ(loop.run_for(30ms), 0);
+  loop.update_now();
+  EXPECT_GE(loop.now() - begin, 30ms);
+  EXPECT_EQ(interrupts_left, 0U);
+}
+
+// One that is watched ends it, with its callback.
+TEST_P(WaitCutShortBySignal, ButAWatchedOneIsTold) {
+  SignalWatcher watcher(loop);
+  int signals = 0;
+  ASSERT_TRUE(watcher.start(SIGUSR1, [&](int) { ++signals; }));
+  bool armed = true;
+  faults.before = [&](CallId id) {
+    const bool waits =
+        id == CallId::epoll_wait_ns || id == CallId::epoll_wait_ms || id == CallId::poll;
+    if (waits && std::exchange(armed, false)) std::raise(SIGUSR1);
+  };
+  EXPECT_EQ(loop.run_once(), 0);
+  EXPECT_EQ(signals, 1);
+}
+
+}  // namespace
+}  // namespace evix::test
