@@ -41,6 +41,15 @@ function(evix_add_test_program layer)
     target_link_libraries(test_${layer} PRIVATE test_${layer}_c)
   endif()
 
+  # The same tests over the library with the mistakes in it (tests/mutations). Its objects come
+  # first: the linker then takes their inline functions, and nothing from the library itself.
+  add_executable(mutants_${layer} EXCLUDE_FROM_ALL $<TARGET_OBJECTS:evix_mutants>
+                                                   $<TARGET_OBJECTS:test_${layer}>)
+  set_target_properties(
+    mutants_${layer} PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME test_${layer}
+                                RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/mutants")
+  target_link_libraries(mutants_${layer} PRIVATE test_support GTest::gtest_main)
+
   # Discovery before the tests rather than after each link keeps rebuilds short.
   gtest_discover_tests(
     test_${layer}

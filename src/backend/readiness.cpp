@@ -225,7 +225,7 @@ void ReadinessBackend::continue_later(Source& source) {
     source.turn = turn_;
     source.visits = 0;
   }
-  if (++source.visits < visits_max) ++visits_left_;
+  if (++source.visits < visits_max || mutated("T097")) ++visits_left_;
   enqueue(source);
 }
 
@@ -245,7 +245,7 @@ void ReadinessBackend::find_unqueued() noexcept {
 }
 
 int ReadinessBackend::wait(std::int64_t timeout_ns) {
-  if (poller_.has_events()) keep_unwalked();
+  if (poller_.has_events() && !mutated("T021")) keep_unwalked();
   if (queue_overflowed_) find_unqueued();
   watched_.end_rest();
   const bool leftovers = !ready_sources_.empty() || queue_overflowed_;
@@ -259,6 +259,8 @@ int ReadinessBackend::wait(std::int64_t timeout_ns) {
 
 // What a driver's event says about a source; the attempt on it follows.
 void ReadinessBackend::note_event(Source& source, Ready ready) {
+  if (mutated("T051") && any(ready, Ready::error) && any(ready, Ready::hangup)) return;
+  if (mutated("T052")) ready &= ~Ready::hangup;
   if (any(ready, Ready::invalid)) {
     source.interest = {};
     source.registered = Ready::none;
@@ -454,9 +456,13 @@ Op* ReadinessBackend::next_of_watched(WatchedSource& source) {
   if (op == nullptr) return nullptr;
   op->ready = op->pending & valid;
   op->pending = Ready::none;
+  if (mutated("T003") && any(op->ready, Ready::writable)) {
+    op->pending = op->ready & Ready::readable;
+    op->ready &= ~op->pending;
+  }
   op->result = 0;
   bool more = false;
-  for (auto* other = op->next_watch; other != nullptr; other = other->next_watch) {
+  for (auto* other = op; other != nullptr; other = other->next_watch) {
     more = more || any(other->pending & valid);
   }
   if (more) {

@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "base/mutation.hpp"
+
 namespace evix::detail {
 
 int WatchedSources::add(WatchOp& op) noexcept {
@@ -13,7 +15,7 @@ int WatchedSources::add(WatchOp& op) noexcept {
   WatchedSource* source = make(op, error);
   if (source == nullptr) return error;
   op.source = source;
-  op.pending = Ready::none;
+  op.pending = mutated("T019") ? op.interest : Ready::none;
   op.previous_watch = op.next_watch = nullptr;
   if (source->in == nullptr) {
     source->in = &op;

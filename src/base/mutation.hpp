@@ -7,7 +7,7 @@
 
 /** @file
  * Switches that put a known mistake back in, so that a test is seen failing without its fix
- * (tests/mutations). Only a build with EVIX_MUTATIONS has them.
+ * (tests/mutations). Only the objects of the target evix_mutants have them.
  */
 namespace evix::detail {
 

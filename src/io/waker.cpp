@@ -2,7 +2,9 @@
 #include <evix/waker.hpp>
 
 #include <atomic>
+#include <thread>
 
+#include "base/mutation.hpp"
 #include "loop/callback_slot.hpp"
 #include "loop/core.hpp"
 
@@ -35,7 +37,13 @@ struct WakeNode : Work {
     // The exchange publishes what the sender wrote, also when a wake-up is pending already.
     if (pending.exchange(true, std::memory_order_acq_rel)) return true;
     acquire();
-    if (mailbox->push(this)) return true;
+    if (mailbox->push(this)) {
+      if (mutated("T111")) {
+        std::this_thread::yield();
+        record->core->mailbox().wake();
+      }
+      return true;
+    }
     release();
     return false;
   }

@@ -1,6 +1,7 @@
 #include <evix/loop.hpp>
 #include <evix/watcher.hpp>
 
+#include "base/mutation.hpp"
 #include "loop/callback_slot.hpp"
 #include "loop/core.hpp"
 #include "sys/error.hpp"
@@ -18,6 +19,10 @@ struct WatcherRecord : HandleRecord, WatchOp {
   WatchOp& op() noexcept { return *this; }
   const WatchOp& op() const noexcept { return *this; }
   void stop() noexcept {
+    if (mutated("T013") && core->running() && !released) return core->post([this] { end(); });
+    end();
+  }
+  void end() noexcept {
     core->backend().cancel(*this);
     core->set_active(*this, false);
   }

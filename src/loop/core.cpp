@@ -99,7 +99,7 @@ void LoopCore::shut_down() noexcept {
     core.stores_[static_cast<std::size_t>(record.kind)]->shut(record);
   };
   for (auto& store : stores_) {
-    if (store != nullptr) store->for_each(shut, this);
+    if (store != nullptr && !mutated("T026")) store->for_each(shut, this);
   }
   dead_ = true;
   discard_queues();
@@ -256,7 +256,8 @@ bool LoopCore::take_stop() noexcept {
 }
 
 bool LoopCore::alive() const noexcept {
-  return counters_.handles_active.load(std::memory_order_relaxed) != 0 || must_look();
+  const bool kept = counters_.handles_active.load(std::memory_order_relaxed) != 0;
+  return (kept && !mutated("T114")) || must_look();
 }
 
 // Something is queued already, so the wait only looks.
@@ -351,7 +352,7 @@ int LoopCore::wait_in_backend(std::int64_t timeout_ns, bool read_clock) {
     const std::int64_t before = read_clock ? now_ns_ : backend_->now();
     error = sleep_in_backend(before, timeout_ns);
     mailbox_->wake_up();
-    update_now();
+    if (!mutated("T091")) update_now();
     add_to(counters_.time_asleep_ns, static_cast<std::uint64_t>(now_ns_ - before));
   }
   return error < 0 && error != -EINTR ? fail_run(make_error(-error, "wait")) : 0;

@@ -29,6 +29,12 @@ Work* Mailbox::reverse(Work* newest_first) noexcept {
 }
 
 Work* Mailbox::take() noexcept {
+  if (mutated("T110")) {
+    Work* seen = head_.load();
+    std::this_thread::yield();
+    head_.store(nullptr);
+    return reverse(seen);
+  }
   return reverse(head_.exchange(nullptr, std::memory_order_acq_rel));
 }
 

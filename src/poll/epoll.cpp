@@ -137,7 +137,8 @@ class EpollDriver final : public PollDriver {
       return calls_.epoll_wait_ms(epoll_.get(), events, count_max, timeout_ns < 0 ? -1 : 0);
     }
     for (;;) {
-      const std::int64_t timeout_ms = (timeout_ns - 1) / nanoseconds_per_millisecond + 1;
+      const std::int64_t up = mutated("T084") ? 0 : 1;
+      const std::int64_t timeout_ms = (timeout_ns - up) / nanoseconds_per_millisecond + up;
       const auto part_ms = static_cast<int>(std::min<std::int64_t>(timeout_ms, INT_MAX));
       const std::int64_t start_ns = part_ms < timeout_ms ? calls_.clock_now() : 0;
       const int count = calls_.epoll_wait_ms(epoll_.get(), events, count_max, part_ms);

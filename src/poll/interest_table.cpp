@@ -1,5 +1,7 @@
 #include "poll/interest_table.hpp"
 
+#include "base/mutation.hpp"
+
 namespace evix::detail {
 
 std::uint32_t InterestTable::allocate() {
@@ -24,9 +26,9 @@ void InterestTable::free(std::uint32_t slot, std::uint64_t wait_number, bool hol
   interest.flags &= Interest::dirty;
   interest.kernel = 0;
   interest.token = wait_number;
-  if (++interest.generation == 0) interest.generation = 1;
+  if (!mutated("T001") && ++interest.generation == 0) interest.generation = 1;
   --size_;
-  if (!hold) {
+  if (!hold || mutated("T001")) {
     interest.link = free_;
     free_ = slot;
     return;

@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "base/mutation.hpp"
 #include "sys/error.hpp"
 
 namespace evix::detail {
@@ -50,6 +51,7 @@ PollerState::PollerState(std::unique_ptr<PollDriver> driver, std::size_t events_
 
 /** 0, or why no interest in this descriptor can be added. */
 int PollerState::make_room_for(native_handle handle) noexcept {
+  if (mutated("T158") && handle >= 1024) return -EINVAL;
   const std::uint32_t slot = handles_.find(handle);
   if (slot == InterestTable::none) return 0;
   // Somebody closed a registered descriptor, and the kernel gave its number out again.
@@ -101,7 +103,7 @@ void PollerState::end_interest(std::uint32_t slot) noexcept {
   const Interest& interest = table_.at(slot);
   if (interest.has(Interest::always_ready | Interest::gone)) unlist_special(slot);
   if (handles_.find(interest.handle) == slot) handles_.erase(interest.handle);
-  table_.free(slot, wait_number_, next_ != end_);
+  table_.free(slot, wait_number_, next_ != end_ || mutated("T006"));
 }
 
 int PollerState::add(native_handle handle, Ready interest, Trigger trigger, std::uint64_t token,
@@ -176,7 +178,11 @@ int PollerState::disable(InterestId id) noexcept {
 
 int PollerState::remove(InterestId id) noexcept {
   if (table_.find(id) == nullptr) return code(Errc::stale_handle);
-  unregister(id.slot);
+  if (mutated("T006")) {
+    note_change(id.slot);
+  } else {
+    unregister(id.slot);
+  }
   end_interest(id.slot);
   return 0;
 }
@@ -216,6 +222,7 @@ void PollerState::apply_changes() noexcept {
     const std::uint32_t slot = changes_[i];
     Interest& interest = table_.at(slot);
     interest.clear(Interest::dirty);
+    if (mutated("T006") && !interest.has(Interest::live)) driver_->remove(interest.handle, 0);
     if (!interest.has(Interest::live) || apply_change(slot)) continue;
     interest.set(Interest::dirty);
     changes_[kept++] = slot;
@@ -229,7 +236,7 @@ bool PollerState::apply_change(std::uint32_t slot) noexcept {
   const bool rearm = interest.has(Interest::rearm);
   interest.clear(Interest::rearm);
   if (interest.has(Interest::always_ready | Interest::gone)) return true;
-  if (!wants_kernel(interest)) {
+  if (!wants_kernel(interest) && !mutated("T049")) {
     unregister(slot);
     return true;
   }
@@ -258,7 +265,7 @@ int PollerState::register_in_kernel(std::uint32_t slot) noexcept {
     return added == -EEXIST ? driver_->modify(interest.handle, key_of(slot), wanted, trigger)
                             : added;
   });
-  if (error == -EPERM) {
+  if (error == -EPERM && !mutated("T077")) {
     if (!list_special(slot)) return -ENOMEM;
     interest.set(Interest::always_ready);
     return 0;
@@ -282,7 +289,7 @@ bool PollerState::refuse(std::uint32_t slot, int error) noexcept {
 void PollerState::unregister(std::uint32_t slot) noexcept {
   Interest& interest = table_.at(slot);
   if (interest.kernel == 0) return;
-  driver_->remove(interest.handle, key_of(slot));
+  if (!mutated("T004")) driver_->remove(interest.handle, key_of(slot));
   interest.kernel = 0;
 }
 
@@ -346,11 +353,12 @@ PollEvent PollerState::take_special(const DriverEvent& given) {
   Interest& interest = table_.at(slot);
   if (interest.generation != key_generation(given.key)) {
     const bool removed_in_walk = !interest.has(Interest::live) && interest.token == wait_number_;
-    if (!removed_in_walk) rebuild_due_ = true;
+    if (!removed_in_walk && !mutated("T004")) rebuild_due_ = true;
     return {};
   }
   PollEvent event{interest.token, id_of(slot), interest.handle, given.ready};
   if (any(given.ready, Ready::invalid)) {
+    if (mutated("T009")) return {};
     unregister(slot);
     end_interest(slot);
     event.ready = Ready::invalid;
@@ -396,7 +404,7 @@ void PollerState::rearm_unwalked() {
 }
 
 int PollerState::wait(std::int64_t timeout_ns) {
-  if (next_ != end_) rearm_unwalked();
+  if (next_ != end_ && !mutated("T021")) rearm_unwalked();
   next_ = end_ = events_.data();
   table_.release_held();
   changed_in_walk_ = false;
@@ -445,6 +453,7 @@ int PollerState::rebuild(bool forked) {
     if (!wants_kernel(interest)) continue;
     const int error = register_in_kernel(slot);
     if (error == 0) continue;
+    if (mutated("T043")) return error;
     const bool told = error == -EBADF && !forked ? mark_gone(slot) : refuse(slot, error);
     if (!told) rebuild_due_ = true;
   }

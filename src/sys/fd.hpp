@@ -3,6 +3,8 @@
 #include <evix/native_handle.hpp>
 #include <utility>
 
+#include "base/check.hpp"
+#include "base/mutation.hpp"
 #include "sys/calls.hpp"
 
 /** @file
@@ -34,7 +36,9 @@ class Fd {
 
   /** Closes it now. close(2) is never repeated, not after EINTR either: Linux frees the number. */
   void reset() noexcept {
-    if (handle_ >= 0) calls_->close(release());
+    if (handle_ < 0) return;
+    const int result = calls_->close(release());
+    if (mutated("T031")) check(result == 0, "a descriptor could not be closed");
   }
 
  private:

@@ -241,6 +241,7 @@ std::multiset<int> kernel_set() {
 TEST_P(WatcherTraps, TrapT006BatchedChangesAgainstTheOrderOfCloses) {
   Watcher watcher(loop);
   Watcher live(loop);
+  Watcher reusing(loop);
   const OwnDescriptor quiet(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   const int number = 600;
   OwnDescriptor reused;
@@ -254,13 +255,14 @@ TEST_P(WatcherTraps, TrapT006BatchedChangesAgainstTheOrderOfCloses) {
       watcher.stop();
     }
     ASSERT_TRUE(live.start(quiet.get(), Ready::readable, [](Ready) { FAIL(); }));
+    ASSERT_TRUE(reusing.start(number, Ready::readable, [](Ready) { FAIL(); }));
   });
   EXPECT_EQ(loop.run_ready(), 0);
   if (GetParam() == BackendKind::epoll) {
     const std::multiset<int> set = kernel_set();
-    EXPECT_EQ(set.count(number), 0U);
+    EXPECT_EQ(set.count(number), 1U) << "a removal that came late would have taken it out";
     EXPECT_EQ(set.count(quiet.get()), 1U);
-    EXPECT_LE(set.size(), 2U) << "the wake descriptor at most beside it";
+    EXPECT_LE(set.size(), 3U) << "the wake descriptor at most beside them";
   }
   EXPECT_TRUE(rests());
 }
