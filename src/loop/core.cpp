@@ -406,7 +406,7 @@ void LoopCore::run_timers() {
     if (node == nullptr) break;
     auto* timer = static_cast<TimerWork*>(node);
     // Restarted since it was placed: it waits in the fresh list, with its new delay.
-    if (timer->state == TimerWork::State::fresh) continue;
+    if (timer->state == TimerWork::State::fresh && !mutated("T095")) continue;
     timer->state = TimerWork::State::idle;
     take_from(counters_.timers_armed, 1);
     dispatch(timer);

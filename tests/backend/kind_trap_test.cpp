@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backend/stimulus.hpp"
@@ -150,6 +151,7 @@ TEST_P(KindTraps, TrapT031LoopThreadWhoseCallsFail) {
                         (epoll ? call == CallId::epoll_wait_ns || call == CallId::epoll_control
                                : call == CallId::poll);
     if (!needed) thread.stop();
+    while (needed && calls.injected(call) == 0) std::this_thread::yield();
     EXPECT_EQ(thread.join(), needed ? EIO : 0) << "call " << number;
   }
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <csignal>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -282,6 +283,35 @@ TEST_P(FairnessTraps, TrapT096SelfWakingWaker) {
   waker.sender().wake();
   expect_everything_served(300);
   EXPECT_EQ(wakes, 300U);
+}
+
+TEST_P(FairnessTraps, TrapT096PostingWaitHook) {
+  std::uint64_t hooks = 0;
+  std::uint64_t immediates = 0;
+  loop.set_wait_hooks(
+      [&] {
+        ++hooks;
+        loop.post([&] { ++immediates; });
+      },
+      {});
+  expect_everything_served(300);
+  EXPECT_EQ(hooks, 300U);
+  EXPECT_EQ(immediates, 299U) << "the next turn runs it";
+  loop.set_wait_hooks({}, {});
+}
+
+TEST_P(FairnessTraps, TrapT097WakersThatWakeEachOther) {
+  std::uint64_t wakes = 0;
+  std::array<Waker, 2> wakers;
+  for (std::size_t self = 0; self < 2; ++self) {
+    wakers[self] = Waker(loop, [&, self] {
+      ++wakes;
+      wakers[1 - self].sender().wake();
+    });
+  }
+  wakers[0].sender().wake();
+  expect_everything_served(300);
+  EXPECT_EQ(wakes, 300U) << "one a turn";
 }
 
 TEST_P(FairnessTraps, TrapT097AlwaysReadySource) {
