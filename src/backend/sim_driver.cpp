@@ -16,7 +16,7 @@ std::shared_ptr<SimInterest> SimDriver::find(native_handle handle) const {
 
 int SimDriver::add(native_handle handle, std::uint64_t key, Ready interest, Trigger trigger) {
   SimSocket* socket = kernel_->find(handle);
-  if (socket == nullptr && !kernel_->is_event(handle)) return -EBADF;
+  if (!is_open(handle)) return -EBADF;
   if (find(handle)) return -EEXIST;
   auto entry = std::make_shared<SimInterest>();
   entry->socket = socket;
@@ -43,9 +43,8 @@ int SimDriver::remove(native_handle handle, std::uint64_t /*key*/) {
   return 0;
 }
 
-int SimDriver::missing(native_handle handle) const {
-  const bool open = kernel_->find(handle) != nullptr || kernel_->is_event(handle);
-  return open ? -ENOENT : -EBADF;
+bool SimDriver::is_open(native_handle handle) const noexcept {
+  return kernel_->find(handle) != nullptr || kernel_->is_event(handle);
 }
 
 int SimDriver::rebuild() {

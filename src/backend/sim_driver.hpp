@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cerrno>
 #include <memory>
 #include <span>
 #include <utility>
@@ -22,6 +23,7 @@ class SimDriver final : public PollDriver {
   bool supports_edge() const noexcept override { return true; }
   bool waits_nanoseconds() const noexcept override { return true; }
 
+  int check(native_handle handle) noexcept override { return is_open(handle) ? 0 : -EBADF; }
   int add(native_handle handle, std::uint64_t key, Ready interest, Trigger trigger) override;
   int modify(native_handle handle, std::uint64_t key, Ready interest, Trigger trigger) override;
   int remove(native_handle handle, std::uint64_t key) override;
@@ -30,7 +32,8 @@ class SimDriver final : public PollDriver {
 
  private:
   std::shared_ptr<SimInterest> find(native_handle handle) const;
-  int missing(native_handle handle) const;
+  bool is_open(native_handle handle) const noexcept;
+  int missing(native_handle handle) const { return is_open(handle) ? -ENOENT : -EBADF; }
   Ready report(SimInterest& entry) const;
   /** Asks the real kernel about the event descriptors. An edge is a level for them. */
   int poll_events(std::int64_t timeout_ns);

@@ -175,7 +175,7 @@ class SimKernel {
 
   /** The open simulated socket with this number, or null. */
   SimSocket* find(native_handle handle) const noexcept;
-  bool is_event(native_handle handle) const { return events_.contains(handle); }
+  bool is_event(native_handle handle) const noexcept { return events_.contains(handle); }
 
   int event_create();
   int socket(int domain, int type, int protocol);
