@@ -46,7 +46,6 @@ class AfterForkFailedOnce : public testing::TestWithParam<Failing> {
 };
 INSTANTIATE_TEST_SUITE_P(Calls, AfterForkFailedOnce,
                          testing::Values(Failing{BackendKind::epoll, CallId::epoll_create, "epoll"},
-                                         Failing{BackendKind::epoll, CallId::epoll_control, "set"},
                                          Failing{BackendKind::epoll, CallId::event_create, "event"},
                                          Failing{BackendKind::poll, CallId::event_create, "poll"}),
                          [](const auto& each) { return std::string(each.param.name); });
