@@ -83,24 +83,6 @@ void queue_signals(LoopCore& core, std::uint64_t bits) {
           &context);
 }
 
-// Whether a watcher of this loop waits for the signal already.
-bool watched(LoopCore& core, int signal) noexcept {
-  struct Context {
-    int signal;
-    bool found = false;
-  } context{signal};
-  core.store(HandleKind::signal)
-      ->for_each(
-          [](HandleRecord& each, void* pointer) {
-            auto& looked_for = *static_cast<Context*>(pointer);
-            if (static_cast<SignalRecord&>(each).signal == looked_for.signal) {
-              looked_for.found = true;
-            }
-          },
-          &context);
-  return context.found;
-}
-
 Result<void> start(SignalRecord& record, int signal, bool once,
                    SignalWatcher::SignalCallback&& callback, std::source_location location) {
   LoopCore& core = *record.core;
@@ -113,9 +95,8 @@ Result<void> start(SignalRecord& record, int signal, bool once,
   int error = core.ensure_wake();
   if (error == 0) {
     auto receiver = std::make_unique<SignalReceiver>(note, &core.mailbox());
-    // What came before is not for this watcher. No handler of this loop notes it meanwhile.
-    const bool valid = signal >= 1 && signal <= signal_max;
-    if (valid && !watched(core, signal)) core.mailbox().forget_signal(signal);
+    // What was caught before is for those who watched then: they are told, this one is not.
+    queue_signals(core, core.mailbox().take_signals());
     error = SignalHub::join(core.calls(), *receiver, signal);
     if (error == 0) record.receiver = std::move(receiver);
   }

@@ -77,10 +77,6 @@ class Mailbox {
     return signals_.exchange(0, std::memory_order_acq_rel);
   }
   void forget_signals() noexcept { signals_.store(0, std::memory_order_relaxed); }
-  void forget_signal(int signal) noexcept {
-    if (signal < 1 || signal > 64) return;
-    signals_.fetch_and(~(std::uint64_t{1} << (signal - 1)), std::memory_order_relaxed);
-  }
 
   /** Before a wait that may block: false when there is a reason not to block. */
   bool fall_asleep() noexcept {
