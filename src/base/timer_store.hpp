@@ -18,6 +18,7 @@ struct TimerNode {
   /// True between start() and stop() or pop_due().
   bool linked() const { return link != nullptr; }
 
+  // The owner may let a cache line end before `child`: only the heap touches that.
   TimerNode* next = nullptr;   // next in the slot's list, or next sibling in the heap
   TimerNode** link = nullptr;  // the pointer that points here; nullptr: not in the store
   std::int64_t deadline_ns = 0;
