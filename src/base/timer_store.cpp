@@ -68,7 +68,7 @@ void TimerStore::set_root(TimerNode*& root, TimerNode* node) {
 }
 
 void TimerStore::push_heap(TimerNode*& root, TimerNode& node) {
-  node.order &= ~wheel_bit;
+  set_place(node, heap_place);
   node.next = nullptr;
   node.child = nullptr;
   set_root(root, meld(root, &node));
@@ -77,7 +77,10 @@ void TimerStore::push_heap(TimerNode*& root, TimerNode& node) {
 // In a heap the node's children take its place: they are all behind its parent.
 void TimerStore::unlink(TimerNode& node) {
   TimerNode* successor = node.next;
-  if ((node.order & wheel_bit) == 0 && node.child != nullptr) {
+  const std::size_t place = place_of(node);
+  if (place < slot_total) {
+    if (--slot_size_[place] == 0) mark_empty(place);
+  } else if (node.child != nullptr) {
     successor = meld_siblings(node.child);
     successor->next = node.next;
     if (node.next != nullptr) node.next->link = &successor->next;
@@ -111,74 +114,61 @@ void TimerStore::push_wheel(TimerNode& node) {
   const unsigned level = width == 0 ? 0 : (width - 1) / digit_bits;
   const unsigned shift = first_shift + level * digit_bits;
   const unsigned index = (key >> shift) & (slot_count - 1);
-  const std::uint64_t bit = std::uint64_t{1} << index;
-  node.order |= wheel_bit;
-  node.floor_ns = node.deadline_ns;
-  TimerNode*& head = slots_[level][index][(node.order >> 1) % lane_count];
+  const std::size_t place = level * slot_count + index;
+  set_place(node, place);
+  TimerNode*& head = slots_[place][node.order / order_step % lane_count];
   node.next = head;
   if (head != nullptr) head->link = &node.next;
   node.link = &head;
   head = &node;
-  Key& floor = slot_floor_[level][index];
-  floor = (occupied_[level] & bit) != 0 ? std::min(floor, key) : key;
-  occupied_[level] |= bit;
+  Key& floor = slot_floor_[place];
+  floor = slot_size_[place]++ != 0 ? std::min(floor, key) : key;
+  occupied_[level] |= std::uint64_t{1} << index;
   occupied_levels_ |= 1U << level;
   wheel_floor_ = std::min(wheel_floor_, key);
   wheel_start_ = std::min(wheel_start_, key >> shift << shift);
 }
 
-// Finds the first slot that has nodes and drops stale occupancy bits before it. Indices below
-// base's own are never occupied, so the lowest bit of a level is its earliest slot.
+// Indices below base's own are never occupied, so the lowest bit of a level is its earliest slot.
 bool TimerStore::first_slot(Slot& slot) {
-  while (occupied_levels_ != 0) {
-    const unsigned level = static_cast<unsigned>(std::countr_zero(occupied_levels_));
-    if (occupied_[level] == 0) {
-      occupied_levels_ &= occupied_levels_ - 1;
-      continue;
-    }
-    const unsigned index = static_cast<unsigned>(std::countr_zero(occupied_[level]));
-    const Lanes& lanes = slots_[level][index];
-    if (std::all_of(lanes.begin(), lanes.end(), [](auto* head) { return head == nullptr; })) {
-      occupied_[level] &= occupied_[level] - 1;
-      continue;
-    }
-    const unsigned shift = first_shift + level * digit_bits;
-    const Key digits_below = (Key{slot_count} << shift) - 1;  // the top level: all bits
-    const Key start = (base_ & ~digits_below) | (Key{index} << shift);
-    // The noted floor may be of nodes that are gone, even of an earlier use of the slot.
-    wheel_floor_ = std::max(slot_floor_[level][index], start);
-    wheel_start_ = start;
-    slot = {level, index, wheel_floor_, start | ((Key{1} << shift) - 1)};
-    return true;
+  if (occupied_levels_ == 0) {
+    wheel_floor_ = no_key;
+    wheel_start_ = no_key;
+    return false;
   }
-  wheel_floor_ = no_key;
-  wheel_start_ = no_key;
-  return false;
+  const unsigned level = static_cast<unsigned>(std::countr_zero(occupied_levels_));
+  const unsigned index = static_cast<unsigned>(std::countr_zero(occupied_[level]));
+  const unsigned shift = first_shift + level * digit_bits;
+  const Key digits_below = (Key{slot_count} << shift) - 1;  // the top level: all bits
+  slot.place = level * slot_count + index;
+  slot.floor = slot_floor_[slot.place];
+  wheel_floor_ = slot.floor;
+  wheel_start_ = (base_ & ~digits_below) | (Key{index} << shift);
+  slot.last = wheel_start_ | ((Key{1} << shift) - 1);
+  return true;
+}
+
+void TimerStore::mark_empty(std::size_t place) {
+  std::uint64_t& occupied = occupied_[place / slot_count];
+  occupied &= ~(std::uint64_t{1} << place % slot_count);
+  if (occupied == 0) occupied_levels_ &= ~(1U << place / slot_count);
 }
 
 TimerStore::Lanes TimerStore::take_slot(const Slot& slot) {
-  occupied_[slot.level] &= ~(std::uint64_t{1} << slot.index);
-  return std::exchange(slots_[slot.level][slot.index], Lanes{});
-}
-
-bool TimerStore::has_more_than(const Slot& slot, unsigned count) const {
-  for (const TimerNode* node : slots_[slot.level][slot.index]) {
-    for (; node != nullptr; node = node->next) {
-      if (count-- == 0) return true;
-    }
-  }
-  return false;
+  slot_size_[slot.place] = 0;
+  mark_empty(slot.place);
+  return std::exchange(slots_[slot.place], Lanes{});
 }
 
 // The minimum of a slot of at most search_limit nodes; nodes that a restart has moved behind the
 // slot are placed. False: the slot has more nodes and was opened, or none is left in it.
 bool TimerStore::search_slot(const Slot& slot, std::int64_t& earliest_ns) {
-  if (has_more_than(slot, search_limit)) {
+  if (slot_size_[slot.place] > search_limit) {
     open_slot(slot, no_key);
     return false;
   }
   bool found = false;
-  for (TimerNode* node : slots_[slot.level][slot.index]) {
+  for (TimerNode* node : slots_[slot.place]) {
     while (node != nullptr) {
       TimerNode* const current = std::exchange(node, node->next);
       if (key_of(*current) > slot.last) {
@@ -197,7 +187,7 @@ bool TimerStore::search_slot(const Slot& slot, std::int64_t& earliest_ns) {
 // it, those up to the limit move to the heap; otherwise base moves to the slot's floor, so that
 // each node gets the finest level that tells it from the earliest.
 void TimerStore::open_slot(const Slot& slot, Key limit) {
-  const bool to_heap = slot.level == 0 || !has_more_than(slot, search_limit);
+  const bool to_heap = slot.place < slot_count || slot_size_[slot.place] <= search_limit;
   const Key heap_last = std::min(limit, slot.last);
   const Key reached = limit < slot.last ? limit + 1 : slot.last;
   Lanes lanes = take_slot(slot);
