@@ -68,7 +68,7 @@ void TimerStore::set_root(TimerNode*& root, TimerNode* node) {
 }
 
 void TimerStore::push_heap(TimerNode*& root, TimerNode& node) {
-  node.order &= ~wheel_bit;
+  set_place(node, heap_place);
   node.next = nullptr;
   node.child = nullptr;
   set_root(root, meld(root, &node));
@@ -77,7 +77,10 @@ void TimerStore::push_heap(TimerNode*& root, TimerNode& node) {
 // In a heap the node's children take its place: they are all behind its parent.
 void TimerStore::unlink(TimerNode& node) {
   TimerNode* successor = node.next;
-  if ((node.order & wheel_bit) == 0 && node.child != nullptr) {
+  const std::size_t place = place_of(node);
+  if (place < slot_total) {
+    if (--slot_size_[place] == 0) mark_empty(place);
+  } else if (place == heap_place && node.child != nullptr) {
     successor = meld_siblings(node.child);
     successor->next = node.next;
     if (node.next != nullptr) node.next->link = &successor->next;
@@ -111,74 +114,69 @@ void TimerStore::push_wheel(TimerNode& node) {
   const unsigned level = width == 0 ? 0 : (width - 1) / digit_bits;
   const unsigned shift = first_shift + level * digit_bits;
   const unsigned index = (key >> shift) & (slot_count - 1);
-  const std::uint64_t bit = std::uint64_t{1} << index;
-  node.order |= wheel_bit;
-  node.floor_ns = node.deadline_ns;
-  TimerNode*& head = slots_[level][index][(node.order >> 1) % lane_count];
+  const std::size_t place = level * slot_count + index;
+  set_place(node, place);
+  TimerNode*& head = slots_[place][node.order / order_step % lane_count];
   node.next = head;
   if (head != nullptr) head->link = &node.next;
   node.link = &head;
   head = &node;
-  Key& floor = slot_floor_[level][index];
-  floor = (occupied_[level] & bit) != 0 ? std::min(floor, key) : key;
-  occupied_[level] |= bit;
+  Key& floor = slot_floor_[place];
+  floor = slot_size_[place]++ != 0 ? std::min(floor, key) : key;
+  occupied_[level] |= std::uint64_t{1} << index;
   occupied_levels_ |= 1U << level;
   wheel_floor_ = std::min(wheel_floor_, key);
   wheel_start_ = std::min(wheel_start_, key >> shift << shift);
 }
 
-// Finds the first slot that has nodes and drops stale occupancy bits before it. Indices below
-// base's own are never occupied, so the lowest bit of a level is its earliest slot.
+// Indices below base's own are never occupied, so the lowest bit of a level is its earliest slot.
 bool TimerStore::first_slot(Slot& slot) {
-  while (occupied_levels_ != 0) {
-    const unsigned level = static_cast<unsigned>(std::countr_zero(occupied_levels_));
-    if (occupied_[level] == 0) {
-      occupied_levels_ &= occupied_levels_ - 1;
-      continue;
-    }
-    const unsigned index = static_cast<unsigned>(std::countr_zero(occupied_[level]));
-    const Lanes& lanes = slots_[level][index];
-    if (std::all_of(lanes.begin(), lanes.end(), [](auto* head) { return head == nullptr; })) {
-      occupied_[level] &= occupied_[level] - 1;
-      continue;
-    }
-    const unsigned shift = first_shift + level * digit_bits;
-    const Key digits_below = (Key{slot_count} << shift) - 1;  // the top level: all bits
-    const Key start = (base_ & ~digits_below) | (Key{index} << shift);
-    // The noted floor may be of nodes that are gone, even of an earlier use of the slot.
-    wheel_floor_ = std::max(slot_floor_[level][index], start);
-    wheel_start_ = start;
-    slot = {level, index, wheel_floor_, start | ((Key{1} << shift) - 1)};
-    return true;
+  if (occupied_levels_ == 0) {
+    wheel_floor_ = no_key;
+    wheel_start_ = no_key;
+    return false;
   }
-  wheel_floor_ = no_key;
-  wheel_start_ = no_key;
-  return false;
+  const unsigned level = static_cast<unsigned>(std::countr_zero(occupied_levels_));
+  const unsigned index = static_cast<unsigned>(std::countr_zero(occupied_[level]));
+  const unsigned shift = first_shift + level * digit_bits;
+  const Key digits_below = (Key{slot_count} << shift) - 1;  // the top level: all bits
+  slot.place = level * slot_count + index;
+  slot.floor = slot_floor_[slot.place];
+  wheel_floor_ = slot.floor;
+  wheel_start_ = (base_ & ~digits_below) | (Key{index} << shift);
+  slot.last = wheel_start_ | ((Key{1} << shift) - 1);
+  return true;
+}
+
+void TimerStore::mark_empty(std::size_t place) {
+  std::uint64_t& occupied = occupied_[place / slot_count];
+  occupied &= ~(std::uint64_t{1} << place % slot_count);
+  if (occupied == 0) occupied_levels_ &= ~(1U << place / slot_count);
 }
 
 TimerStore::Lanes TimerStore::take_slot(const Slot& slot) {
-  occupied_[slot.level] &= ~(std::uint64_t{1} << slot.index);
-  return std::exchange(slots_[slot.level][slot.index], Lanes{});
-}
-
-bool TimerStore::has_more_than(const Slot& slot, unsigned count) const {
-  for (const TimerNode* node : slots_[slot.level][slot.index]) {
-    for (; node != nullptr; node = node->next) {
-      if (count-- == 0) return true;
-    }
-  }
-  return false;
+  slot_size_[slot.place] = 0;
+  mark_empty(slot.place);
+  return std::exchange(slots_[slot.place], Lanes{});
 }
 
 // The minimum of a slot of at most search_limit nodes; nodes that a restart has moved behind the
-// slot are placed. False: the slot has more nodes and was opened, or none is left in it.
+// slot are placed. False: the slot has more nodes and was emptied, or none is left in it.
 bool TimerStore::search_slot(const Slot& slot, std::int64_t& earliest_ns) {
-  if (has_more_than(slot, search_limit)) {
-    open_slot(slot, no_key);
+  if (slot_size_[slot.place] > search_limit) {
+    if (slot.place < slot_count) {
+      Lanes lanes = take_slot(slot);
+      set_base(std::max(base_, slot.last));
+      for_each_lane(lanes, [&](TimerNode& node) {
+        key_of(node) > slot.last ? push_wheel(node) : push_heap(near_, node);
+      });
+    } else {
+      deal_slot(slot, slot.floor);
+    }
     return false;
   }
   bool found = false;
-  for (TimerNode* node : slots_[slot.level][slot.index]) {
+  for (TimerNode* node : slots_[slot.place]) {
     while (node != nullptr) {
       TimerNode* const current = std::exchange(node, node->next);
       if (key_of(*current) > slot.last) {
@@ -193,22 +191,52 @@ bool TimerStore::search_slot(const Slot& slot, std::int64_t& earliest_ns) {
   return found;
 }
 
-// Empties a slot whose floor is not behind `limit`. On level 0, and when only a few nodes are in
-// it, those up to the limit move to the heap; otherwise base moves to the slot's floor, so that
-// each node gets the finest level that tells it from the earliest.
-void TimerStore::open_slot(const Slot& slot, Key limit) {
-  const bool to_heap = slot.level == 0 || !has_more_than(slot, search_limit);
-  const Key heap_last = std::min(limit, slot.last);
-  const Key reached = limit < slot.last ? limit + 1 : slot.last;
+// With base at the slot's floor each node gets the finest level that tells it from the earliest.
+void TimerStore::deal_slot(const Slot& slot, Key base) {
   Lanes lanes = take_slot(slot);
-  set_base(std::max(base_, to_heap ? reached : std::min(reached, slot.floor)));
+  set_base(std::max(base_, base));
+  for_each_lane(lanes, [&](TimerNode& node) { push_wheel(node); });
+}
+
+// Empties a slot whose floor is not behind `limit`, the time of the pass: its due nodes become the
+// batch, or go to the heap while an earlier batch is not finished.
+void TimerStore::open_slot(const Slot& slot, Key limit) {
+  const std::uint32_t size = slot_size_[slot.place];
+  const bool to_batch = size <= batch_limit && batch_next_ == batch_end_;
+  const Key reached = limit < slot.last ? limit + 1 : slot.last;
+  if (!to_batch && size > search_limit && slot.place >= slot_count) {
+    deal_slot(slot, std::min(reached, slot.floor));
+    return;
+  }
+  const Key due_last = std::min(limit, slot.last);
+  Lanes lanes = take_slot(slot);
+  set_base(std::max(base_, reached));
+  if (to_batch) batch_next_ = batch_end_ = 0;
   for_each_lane(lanes, [&](TimerNode& node) {
-    if (to_heap && key_of(node) <= heap_last) {
-      push_heap(near_, node);
-    } else {
+    if (key_of(node) > due_last) {
       push_wheel(node);
+    } else if (to_batch) {
+      __builtin_prefetch(&node.child, 1);
+      batch_[batch_end_++] = {node.deadline_ns, &node};
+    } else {
+      push_heap(near_, node);
     }
   });
+  if (to_batch) sort_batch();
+}
+
+void TimerStore::sort_batch() {
+  const auto begin = batch_.begin();
+  std::sort(begin, begin + batch_end_, [](const Due& left, const Due& right) {
+    if (left.deadline_ns != right.deadline_ns) return left.deadline_ns < right.deadline_ns;
+    return left.node->order < right.node->order;
+  });
+  for (std::uint32_t i = 0; i < batch_end_; ++i) {
+    TimerNode& node = *batch_[i].node;
+    set_place(node, batch_place);
+    node.next = nullptr;
+    node.link = &batch_[i].node;
+  }
 }
 
 void TimerStore::set_base(Key base) {
@@ -219,7 +247,7 @@ void TimerStore::set_base(Key base) {
 
 std::int64_t TimerStore::find_earliest() {
   std::int64_t earliest_ns = std::numeric_limits<std::int64_t>::max();
-  if (near_ != nullptr) earliest_ns = near_->deadline_ns;
+  if (const TimerNode* near = earliest_near()) earliest_ns = near->deadline_ns;
   if (fresh_ != nullptr) earliest_ns = std::min(earliest_ns, fresh_->deadline_ns);
   Slot slot{};
   while (to_key(earliest_ns) >= wheel_floor_ && first_slot(slot)) {
@@ -238,21 +266,31 @@ void TimerStore::begin_pass(std::int64_t now_ns) {
   set_base(std::max(base_, std::min(to_key(now_ns), reachable)));
 }
 
+// The first of the batch and the heap.
+TimerNode* TimerStore::earliest_near() {
+  while (batch_next_ != batch_end_ && batch_[batch_next_].node == nullptr) ++batch_next_;
+  if (batch_next_ == batch_end_) return near_;
+  TimerNode* const node = batch_[batch_next_].node;
+  return near_ == nullptr || before(*node, *near_) ? node : near_;
+}
+
 TimerNode* TimerStore::pop_due() {
   if (!in_pass_) return nullptr;
   const Key limit = to_key(pass_now_ns_);
+  TimerNode* first = earliest_near();
   Slot slot{};
-  while (wheel_floor_ <= limit && (near_ == nullptr || wheel_floor_ <= key_of(*near_)) &&
+  while (wheel_floor_ <= limit && (first == nullptr || wheel_floor_ <= key_of(*first)) &&
          first_slot(slot)) {
-    if (wheel_floor_ <= limit) open_slot(slot, limit);
+    if (wheel_floor_ > limit) continue;
+    open_slot(slot, limit);
+    first = earliest_near();
   }
-  if (near_ == nullptr || near_->deadline_ns > pass_now_ns_) {
+  if (first == nullptr || first->deadline_ns > pass_now_ns_) {
     end_pass();
     return nullptr;
   }
-  TimerNode* const node = near_;
-  stop(*node);
-  return node;
+  stop(*first);
+  return first;
 }
 
 void TimerStore::end_pass() {

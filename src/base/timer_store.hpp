@@ -18,14 +18,12 @@ struct TimerNode {
   /// True between start() and stop() or pop_due().
   bool linked() const { return link != nullptr; }
 
+  // The owner may let a cache line end before `child`: only the heap touches that.
   TimerNode* next = nullptr;   // next in the slot's list, or next sibling in the heap
   TimerNode** link = nullptr;  // the pointer that points here; nullptr: not in the store
   std::int64_t deadline_ns = 0;
-  std::uint64_t order = 0;  // start order * 2 + (1 while in the wheel)
-  union {
-    TimerNode* child = nullptr;  // in a heap: first child
-    std::int64_t floor_ns;       // in the wheel: the deadline it was placed for
-  };
+  std::uint64_t order = 0;     // start order * 2^10 + where it lies: a slot, a heap, the batch
+  TimerNode* child = nullptr;  // in a heap: first child
 };
 static_assert(sizeof(TimerNode) <= 40);
 
@@ -36,14 +34,17 @@ static_assert(sizeof(TimerNode) <= 40);
 /// 2^(10+6L) ns wide. A node's level is the highest 6-bit digit in which its deadline differs from
 /// `base`, so every occupied slot of a level lies behind base's own, lower levels come before
 /// higher ones, and the first slot in that order holds the earliest wheel deadline. Near ones lie
-/// in a pairing heap, which is exact; a slot moves there when its time has come (a full slot of
-/// a high level is first dealt out over the lower levels).
+/// in a pairing heap, which is exact. A slot whose time has come is dealt out over the lower levels
+/// when it is full; when it is not, its due nodes become the batch: a sorted array that is handed
+/// out one by one.
 ///
-/// A restart to a time not before the deadline for which the node was placed only writes the node:
-/// one cache line instead of four. The node may then lie in a slot earlier than its deadline; it is
-/// placed anew when that slot comes first. docs/decisions/0002-timer-store.md has the measurements.
+/// A restart to a time not before the earliest deadline for which the node's slot was used only
+/// writes the node: one cache line instead of four. The node may then lie in a slot earlier than
+/// its deadline; it is placed anew when that slot comes first. docs/decisions/0002-timer-store.md
+/// has the measurements.
 ///
-/// About 42 KB. Fastest when no node straddles a cache line.
+/// About 85 KB. Fastest when no node straddles a cache line; `child` may lie in the next one, with
+/// what the owner needs when the timer fires: that line is prefetched for a whole batch at once.
 class TimerStore {
  public:
   TimerStore() = default;
@@ -54,19 +55,20 @@ class TimerStore {
   /// Any deadline is allowed: past ones, INT64_MIN, and INT64_MAX, which is a deadline like others
   /// and due at INT64_MAX.
   void start(TimerNode& node, std::int64_t deadline_ns) {
-    const bool in_wheel = node.linked() && (node.order & wheel_bit) != 0;
-    if (in_wheel && deadline_ns > lazy_above_ns_ && deadline_ns >= node.floor_ns) {
+    const std::size_t place = place_of(node);
+    if (node.linked() && place < slot_total && deadline_ns > lazy_above_ns_ &&
+        to_key(deadline_ns) >= slot_floor_[place]) {
       note_removed(node.deadline_ns);
       note_added(deadline_ns);
       node.deadline_ns = deadline_ns;
-      node.order = take_order() | wheel_bit;
+      node.order = take_order() | place;
       return;
     }
     start_elsewhere(node, deadline_ns);
   }
 
   /// Disarms `node`; nothing happens when it is not linked. A node of the pass in progress leaves
-  /// the pass. O(1) in the wheel, amortised O(log near nodes) in the heap.
+  /// the pass. Amortised O(log near nodes) in the heap, O(1) elsewhere.
   void stop(TimerNode& node) {
     if (!node.linked()) return;
     note_removed(node.deadline_ns);
@@ -100,17 +102,16 @@ class TimerStore {
   template <typename Visit>
   void for_each(Visit visit) const {
     std::vector<const TimerNode*> pending;
-    for (const auto& level : slots_) {
-      for (const Lanes& lanes : level) pending.insert(pending.end(), lanes.begin(), lanes.end());
-    }
+    for (const Lanes& lanes : slots_) pending.insert(pending.end(), lanes.begin(), lanes.end());
     pending.push_back(near_);
     pending.push_back(fresh_);
+    for (auto i = batch_next_; i < batch_end_; ++i) pending.push_back(batch_[i].node);
     while (!pending.empty()) {
       const TimerNode* node = pending.back();
       pending.pop_back();
       for (; node != nullptr; node = node->next) {
         visit(*node);
-        if ((node->order & wheel_bit) == 0) pending.push_back(node->child);
+        if (place_of(*node) == heap_place) pending.push_back(node->child);
       }
     }
   }
@@ -119,39 +120,54 @@ class TimerStore {
   // Deadlines as unsigned numbers in the same order, so that digits can be compared.
   using Key = std::uint64_t;
 
+  struct Due {
+    std::int64_t deadline_ns;
+    TimerNode* node;  // its `link` points here; null: stopped, restarted or handed out
+  };
+
   struct Slot {
-    unsigned level;
-    unsigned index;
+    std::size_t place;
     Key floor;  // no node in it is due earlier
     Key last;
   };
 
   // A slot's nodes in several lists, so that a walk over a full slot waits for as many cache misses
   // at once. Order inside a slot has no meaning.
-  static constexpr std::size_t lane_count = 8;
+  static constexpr std::size_t lane_count = 16;
   using Lanes = std::array<TimerNode*, lane_count>;
 
-  static constexpr std::uint64_t wheel_bit = 1;
   static constexpr unsigned digit_bits = 6;  // a level's occupancy is one 64-bit word
   static constexpr unsigned slot_count = 1U << digit_bits;
   static constexpr unsigned first_shift = 10;
   static constexpr unsigned level_count = (64 - first_shift) / digit_bits;
   static_assert(first_shift + level_count * digit_bits == 64, "the levels cover all of int64");
-  // A slot with no more nodes is searched for its minimum, or moved to the heap when it is due; a
-  // fuller one is dealt out over the lower levels first.
-  static constexpr unsigned search_limit = 16;
+  // A node's place, in the low bits of its order: level * slot_count + index, or one of the others
+  // below. The start order has the other 54 bits, enough for a start each 10 ns during 5.7 years.
+  static constexpr std::size_t slot_total = std::size_t{level_count} * slot_count;
+  static constexpr std::size_t heap_place = slot_total;
+  static constexpr std::size_t batch_place = slot_total + 1;
+  static constexpr std::uint64_t order_step = 1024;
+  static_assert(batch_place < order_step);
+  // A slot with no more nodes is searched for its minimum; a fuller one is dealt out first.
+  static constexpr std::uint32_t search_limit = 16;
+  // A slot with no more nodes becomes the batch when it is due; a fuller one is dealt out first.
+  static constexpr std::uint32_t batch_limit = 256;
   static constexpr Key no_key = std::numeric_limits<Key>::max();
   static constexpr std::int64_t unknown_ns = std::numeric_limits<std::int64_t>::min();
 
   static Key to_key(std::int64_t time_ns) { return static_cast<Key>(time_ns) ^ (Key{1} << 63); }
   static std::int64_t to_ns(Key key) { return static_cast<std::int64_t>(key ^ (Key{1} << 63)); }
   static Key key_of(const TimerNode& node) { return to_key(node.deadline_ns); }
+  static std::size_t place_of(const TimerNode& node) { return node.order % order_step; }
+  static void set_place(TimerNode& node, std::size_t place) {
+    node.order = node.order - place_of(node) + place;
+  }
   static bool before(const TimerNode& left, const TimerNode& right) {
     if (left.deadline_ns != right.deadline_ns) return left.deadline_ns < right.deadline_ns;
     return left.order < right.order;
   }
 
-  std::uint64_t take_order() { return last_order_ += 2; }
+  std::uint64_t take_order() { return last_order_ += order_step; }
 
   void note_removed(std::int64_t deadline_ns) {
     if (deadline_ns == earliest_ns_) earliest_ns_ = unknown_ns;
@@ -165,15 +181,18 @@ class TimerStore {
   static TimerNode* meld_siblings(TimerNode* first);
   static void set_root(TimerNode*& root, TimerNode* node);
   static void push_heap(TimerNode*& root, TimerNode& node);
-  static void unlink(TimerNode& node);
+  void unlink(TimerNode& node);
 
   void start_elsewhere(TimerNode& node, std::int64_t deadline_ns);
   void push_wheel(TimerNode& node);
   bool first_slot(Slot& slot);
+  void mark_empty(std::size_t place);
   Lanes take_slot(const Slot& slot);
-  bool has_more_than(const Slot& slot, unsigned count) const;
   bool search_slot(const Slot& slot, std::int64_t& earliest_ns);
+  void deal_slot(const Slot& slot, Key base);
   void open_slot(const Slot& slot, Key limit);
+  void sort_batch();
+  TimerNode* earliest_near();
   std::int64_t find_earliest();
   void set_base(Key base);
   void end_pass();
@@ -189,11 +208,16 @@ class TimerStore {
   TimerNode* fresh_ = nullptr;  // started during the pass and due: not part of it
   std::int64_t pass_now_ns_ = 0;
   bool in_pass_ = false;
-  std::uint32_t occupied_levels_ = 0;  // bits may be stale: set, but empty
+  std::uint32_t batch_next_ = 0;
+  std::uint32_t batch_end_ = 0;
+  std::uint32_t occupied_levels_ = 0;
   std::array<std::uint64_t, level_count> occupied_{};
-  // No node of an occupied slot is due earlier; older, so lower, than need be after a stop.
-  std::array<std::array<Key, slot_count>, level_count> slot_floor_{};
-  alignas(64) std::array<std::array<Lanes, slot_count>, level_count> slots_{};
+  std::array<std::uint32_t, slot_total> slot_size_{};
+  // The earliest deadline for which an occupied slot was used since it was empty: no node in it is
+  // due earlier.
+  std::array<Key, slot_total> slot_floor_{};
+  std::array<Due, batch_limit> batch_;
+  alignas(64) std::array<Lanes, slot_total> slots_{};
 };
 
 }  // namespace evix::detail

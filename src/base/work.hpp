@@ -7,7 +7,7 @@
  */
 namespace evix::detail {
 
-/** Base of operations, timers, immediates, wake-ups and, later, resumed coroutines. */
+/** Base of operations, immediates, wake-ups and, later, resumed coroutines. */
 struct Work {
   Work* next = nullptr;
   void (*run)(Work*) = nullptr;

@@ -17,7 +17,7 @@ namespace detail {
 namespace {
 
 void run_accept(Work* work);
-void run_retry(Work* work);
+void run_retry(TimerWork* work);
 
 struct ListenerTimer : TimerWork {
   ListenerRecord* listener = nullptr;
@@ -224,9 +224,7 @@ void retry(ListenerRecord& listener) {
   }
 }
 
-void run_retry(Work* work) {
-  retry(*static_cast<ListenerTimer*>(static_cast<TimerWork*>(work))->listener);
-}
+void run_retry(TimerWork* work) { retry(*static_cast<ListenerTimer*>(work)->listener); }
 
 // A descriptor was closed: starved listeners try again before their delay is over.
 void retry_starved(LoopCore& core) {
@@ -330,7 +328,8 @@ int configure(Calls& calls, int handle, const SocketAddress& address,
 }  // namespace detail
 
 TcpListener::TcpListener(Loop& loop)
-    : Handle(loop.core().make_record<detail::ListenerRecord>(HandleKind::listener)) {}
+    : Handle((loop.core().reserve_timer(),
+              loop.core().make_record<detail::ListenerRecord>(HandleKind::listener))) {}
 
 Result<void> TcpListener::listen(const Address& address, const ListenOptions& options) {
   detail::ListenerRecord& listener = detail::record_of(*this);

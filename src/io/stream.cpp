@@ -245,8 +245,8 @@ void run_receive_into(Work* work) {
   }
 }
 
-void run_receive_timeout(Work* work) {
-  StreamRecord& stream = *static_cast<StreamTimer*>(static_cast<TimerWork*>(work))->stream;
+void run_receive_timeout(TimerWork* work) {
+  StreamRecord& stream = *static_cast<StreamTimer*>(work)->stream;
   LoopCore& core = *stream.core;
   if (stream.receiving()) {
     core.backend().cancel(stream.receive_op());
@@ -356,8 +356,9 @@ void queue_done(StreamRecord& stream, TcpStream::DoneCallback&& callback, int er
 }
 
 void make_stream_timer(StreamRecord& stream, std::unique_ptr<StreamTimer>& timer,
-                       void (*run)(Work*), std::int64_t timeout_ns) {
+                       void (*run)(TimerWork*), std::int64_t timeout_ns) {
   if (timer == nullptr) {
+    stream.core->reserve_timer();
     timer = std::make_unique<StreamTimer>();
     timer->stream = &stream;
     timer->run = run;

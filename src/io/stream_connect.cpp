@@ -68,8 +68,8 @@ void run_connect(Work* work) {
   }
 }
 
-void run_connect_timeout(Work* work) {
-  StreamRecord& stream = *static_cast<StreamTimer*>(static_cast<TimerWork*>(work))->stream;
+void run_connect_timeout(TimerWork* work) {
+  StreamRecord& stream = *static_cast<StreamTimer*>(work)->stream;
   ConnectRequest& request = *stream.extras->connecting;
   stream.core->backend().cancel(request);
   if (request.result == -ECANCELED) request.result = -ETIMEDOUT;
@@ -253,9 +253,8 @@ Result<Address> TcpStream::peer_address() const {
 
 namespace {
 
-void run_close_timeout(detail::Work* work) {
-  StreamRecord& stream =
-      *static_cast<detail::StreamTimer*>(static_cast<detail::TimerWork*>(work))->stream;
+void run_close_timeout(detail::TimerWork* work) {
+  StreamRecord& stream = *static_cast<detail::StreamTimer*>(work)->stream;
   detail::close_stream(stream, detail::CloseMode::told);
 }
 

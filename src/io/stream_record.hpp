@@ -158,7 +158,7 @@ void queue_done(StreamRecord& stream, TcpStream::DoneCallback&& callback, int er
                 const char* operation);
 
 void make_stream_timer(StreamRecord& stream, std::unique_ptr<StreamTimer>& timer,
-                       void (*run)(Work*), std::int64_t timeout_ns);
+                       void (*run)(TimerWork*), std::int64_t timeout_ns);
 void start_stream_timer(StreamRecord& stream, const std::unique_ptr<StreamTimer>& timer) noexcept;
 void stop_stream_timer(StreamRecord& stream, const std::unique_ptr<StreamTimer>& timer) noexcept;
 

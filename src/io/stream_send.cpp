@@ -146,8 +146,8 @@ void restart_send_timer(StreamRecord& stream) noexcept {
 
 // The backend moves bytes of a large send without telling; so whether there was progress is found
 // out here, and a stream that stands still fails between one and two timeouts after its last byte.
-void run_send_timeout(Work* work) {
-  StreamRecord& stream = *static_cast<StreamTimer*>(static_cast<TimerWork*>(work))->stream;
+void run_send_timeout(TimerWork* work) {
+  StreamRecord& stream = *static_cast<StreamTimer*>(work)->stream;
   if (bytes_of_first_send(stream) != stream.extras->send_timer_done) {
     restart_send_timer(stream);
     return;

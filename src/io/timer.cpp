@@ -1,6 +1,7 @@
 #include <evix/loop.hpp>
 #include <evix/timer.hpp>
 
+#include <cstddef>
 #include <string>
 
 #include "base/mutation.hpp"
@@ -12,21 +13,28 @@ namespace detail {
 namespace {
 
 struct TimerRecord;
-void run_timer(Work* work);
+void run_timer(TimerWork* work);
 
-// Laid out for a restart among many, which costs what its cache misses cost: the first two lines
-// have all that it touches (docs/decisions/0002-timer-store.md).
-struct alignas(64) TimerRecord : HandleRecord, TimerWork {
-  std::int64_t period_ns = 0;  // 0: once
-  std::int64_t first_ns = -1;  // the delay of the last start; -1: never started
-  CallbackSlot<void()> callback;
+constexpr std::int64_t never_started = -1;
+
+/** What is seldom touched, in the line that HandleRecord's location ends. */
+struct TimerTicks {
   std::uint64_t missed = 0;
   MissedTicks policy = MissedTicks::skip;
+  std::byte unused[47];
+};
 
-  // Both bases have a member of that name; the slab's is the record's.
-  using HandleRecord::slot;
+// Laid out for what happens among many timers, which costs what its cache misses cost
+// (docs/decisions/0002-timer-store.md): a restart and its placing touch the second line only, an
+// expiry that one and the third.
+struct alignas(64) TimerRecord : TimerTicks, HandleRecord, TimerWork {
+  CallbackSlot<void()> callback;
+  std::int64_t period_ns = 0;  // 0: once
 
-  TimerRecord() noexcept : HandleRecord(HandleKind::timer) { run = run_timer; }
+  TimerRecord() noexcept : HandleRecord(HandleKind::timer) {
+    run = run_timer;
+    delay_ns = never_started;
+  }
   void shut() noexcept {
     core->stop_timer(*this);
     callback.reset();
@@ -41,10 +49,19 @@ struct alignas(64) TimerRecord : HandleRecord, TimerWork {
   return record;
 }
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+static_assert(offsetof(TimerRecord, location) + sizeof(std::source_location) == 64);
+static_assert(offsetof(TimerRecord, core) == 64, "a restart touches from here");
+static_assert(offsetof(TimerRecord, order) + sizeof(std::uint64_t) == 128, "to here");
+static_assert(offsetof(TimerRecord, child) == 128, "an expiry touches from here");
+static_assert(sizeof(TimerRecord) == 192, "to here");
+#pragma GCC diagnostic pop
+
 void TimerRecord::describe(HandleInfo& info) const {
   if (!armed()) return;
   const std::int64_t left_ns =
-      state == State::fresh ? delay_ns : subtract_saturating(deadline_ns, core->now_ns());
+      fresh() ? delay_ns : subtract_saturating(deadline_ns, core->now_ns());
   info.waits_for = "deadline in " + std::to_string(left_ns < 0 ? 0 : left_ns / 1'000'000) + " ms";
 }
 
@@ -60,8 +77,8 @@ std::int64_t next_deadline(TimerRecord& record, std::int64_t now_ns) noexcept {
   return add_saturating(now_ns, record.period_ns - phase_ns);
 }
 
-void run_timer(Work* work) {
-  auto& record = static_cast<TimerRecord&>(*static_cast<TimerWork*>(work));
+void run_timer(TimerWork* work) {
+  auto& record = static_cast<TimerRecord&>(*work);
   LoopCore& core = *record.core;
   if (record.period_ns != 0) {
     core.start_timer_at(record, next_deadline(record, core.now_ns()));
@@ -79,7 +96,8 @@ void run_timer(Work* work) {
   if (record.core->dead()) return std::move(callback);
   record.location = location;
   record.period_ns = period_ns;
-  record.first_ns = first_ns < 0 ? 0 : first_ns;
+  record.delay_ns = first_ns < 0 ? 0 : first_ns;
+  record.delay_is_first = period_ns != 0 && period_ns != first_ns;
   record.policy = missed;
   record.missed = 0;
   record.core->set_active(record, true);
@@ -90,14 +108,15 @@ void run_timer(Work* work) {
 }  // namespace detail
 
 Timer::Timer(Loop& loop)
-    : Handle(loop.core().make_record<detail::TimerRecord>(HandleKind::timer)) {}
+    : Handle((loop.core().reserve_timer(),
+              loop.core().make_record<detail::TimerRecord>(HandleKind::timer))) {}
 
 void Timer::start(Duration delay, Duration period, MissedTicks missed, Callback<void()> callback,
                   std::source_location location) {
   detail::TimerRecord& record = detail::record_of(*this);
   const Callback<void()> before =
       detail::prepare(record, delay.count(), period.count(), missed, std::move(callback), location);
-  if (record.active) record.core->start_timer(record, record.first_ns);
+  if (record.active) record.core->start_timer(record, record.delay_ns);
 }
 
 void Timer::at(TimePoint deadline, Callback<void()> callback, std::source_location location) {
@@ -111,10 +130,21 @@ void Timer::at(TimePoint deadline, Callback<void()> callback, std::source_locati
 }
 
 void Timer::again() noexcept {
+  auto* const restarted = static_cast<detail::TimerRecord*>(record_);
+  if (restarted != nullptr && restarted->core == detail::LoopCore::here() &&
+      !restarted->delay_is_first && detail::LoopCore::here()->restart_timer(*restarted))
+      [[likely]] {
+    return;
+  }
   detail::TimerRecord& record = detail::record_of(*this);
-  if (record.core->dead() || record.first_ns < 0) return;
-  record.core->set_active(record, true);
-  record.core->start_timer(record, record.period_ns != 0 ? record.period_ns : record.first_ns);
+  detail::LoopCore& core = *record.core;
+  if (core.dead() || record.delay_ns == detail::never_started) return;
+  if (record.delay_is_first) [[unlikely]] {
+    record.delay_ns = record.period_ns;
+    record.delay_is_first = false;
+  }
+  core.set_active(record, true);
+  core.start_timer(record, record.delay_ns);
 }
 
 void Timer::stop() noexcept {
@@ -127,7 +157,7 @@ void Timer::stop() noexcept {
 Duration Timer::remaining() const noexcept {
   detail::TimerRecord& record = detail::record_of(*this);
   if (record.core->dead() || !record.armed()) return Duration::zero();
-  if (record.state == detail::TimerWork::State::fresh) return Duration(record.delay_ns);
+  if (record.fresh()) return Duration(record.delay_ns);
   if (record.deadline_ns == detail::never_ns) return forever;
   const std::int64_t left_ns =
       detail::subtract_saturating(record.deadline_ns, record.core->now_ns());

@@ -35,6 +35,8 @@ LoopOptions usable(LoopOptions options) noexcept {
 
 PostNode::PostNode(PostCallback&& posted) noexcept : task(std::move(posted)) { run = run_post; }
 
+constinit thread_local LoopCore* LoopCore::here_ = nullptr;
+
 // ---- Making and ending -----------------------------------------------------------------------
 
 LoopCore::LoopCore(const LoopOptions& options)
@@ -159,6 +161,7 @@ class LoopCore::RunScope {
   ~RunScope() {
     // A stop() before the exception has been obeyed: the next run() is another one.
     if (std::uncaught_exceptions() > exceptions_) core_.take_stop();
+    here_ = outer_;
     if (--core_.depth_ != 0) return;
     core_.pool_->set_owner(nullptr);
     core_.running_thread_.store(nullptr, std::memory_order_release);
@@ -168,6 +171,7 @@ class LoopCore::RunScope {
 
  private:
   LoopCore& core_;
+  LoopCore* const outer_ = std::exchange(here_, &core_);
   const int exceptions_ = std::uncaught_exceptions();
 };
 
@@ -398,7 +402,7 @@ void LoopCore::run_timers() {
   timers_.begin_pass(now_ns());
   while (!stopping()) {
     TimerNode* node = timers_.pop_due();
-    if (mutated("T082") && node == nullptr && fresh_first_ != nullptr) {
+    if (mutated("T082") && node == nullptr && !fresh_empty()) {
       place_fresh_timers(now_ns());
       timers_.begin_pass(now_ns());
       node = timers_.pop_due();
@@ -406,16 +410,11 @@ void LoopCore::run_timers() {
     if (node == nullptr) break;
     auto* timer = static_cast<TimerWork*>(node);
     // Restarted since it was placed: it waits in the fresh list, with its new delay.
-    if (timer->state == TimerWork::State::fresh && !mutated("T095")) continue;
-    timer->state = TimerWork::State::idle;
+    if (timer->fresh() && !mutated("T095")) continue;
+    timer->position = TimerWork::idle;
     take_from(counters_.timers_armed, 1);
     dispatch(timer);
   }
-}
-
-void LoopCore::dispatch(Work* work) {
-  add_to(counters_.callbacks, 1);
-  work->run(work);
 }
 
 // ---- Mail ------------------------------------------------------------------------------------
@@ -476,45 +475,70 @@ int LoopCore::ensure_wake() {
 
 // ---- Timers ----------------------------------------------------------------------------------
 
+void LoopCore::reserve_timer() {
+  // A stream has up to four: connect, receive, send, close.
+  std::size_t timers = 1;
+  for (const auto& [kind, each] : {std::pair<HandleKind, std::size_t>{HandleKind::timer, 1},
+                                   {HandleKind::listener, 1},
+                                   {HandleKind::stream, 4}}) {
+    if (const HandleStore* records = store(kind)) timers += each * records->size();
+  }
+  // Twice as many, so that at least half of a full list is gaps (close_fresh_gaps).
+  if (2 * timers <= static_cast<std::size_t>(fresh_limit_ - fresh_.get())) return;
+  const std::size_t room = 4 * timers;
+  auto larger = std::make_unique_for_overwrite<TimerWork*[]>(room);
+  fresh_end_ = std::copy(fresh_.get(), fresh_end_, larger.get());
+  fresh_limit_ = larger.get() + room;
+  fresh_ = std::move(larger);
+}
+
 void LoopCore::start_timer(TimerWork& timer, std::int64_t delay_ns) noexcept {
   timer.delay_ns = delay_ns < 0 ? 0 : delay_ns;
-  if (timer.state == TimerWork::State::fresh) {
-    if (fresh_last_ == &timer) return;
-    unlink_fresh(timer);
-  } else if (timer.state == TimerWork::State::idle) {
+  if (timer.fresh()) {
+    if (fresh_end_[-1] == &timer) return;
+    fresh_[timer.position] = nullptr;
+  } else if (!timer.armed()) {
     add_to(counters_.timers_armed, 1);
   }
   // A placed timer stays in the store until its new deadline is known, which makes moving it one
   // step there; only a pass in progress must not run it any more.
   if (in_timer_phase_ && !mutated("T095")) timers_.stop(timer);
-  timer.state = TimerWork::State::fresh;
-  timer.fresh_previous = fresh_last_;
-  timer.fresh_next = nullptr;
-  (fresh_last_ != nullptr ? fresh_last_->fresh_next : fresh_first_) = &timer;
-  fresh_last_ = &timer;
+  if (fresh_end_ == fresh_limit_) close_fresh_gaps();
+  timer.position = static_cast<std::uint32_t>(fresh_end_ - fresh_.get());
+  *fresh_end_++ = &timer;
 }
 
 void LoopCore::start_timer_at(TimerWork& timer, std::int64_t deadline_ns) noexcept {
-  if (timer.state == TimerWork::State::fresh) unlink_fresh(timer);
-  if (timer.state == TimerWork::State::idle) add_to(counters_.timers_armed, 1);
+  if (!timer.armed()) add_to(counters_.timers_armed, 1);
+  remove_fresh(timer);
   if (mutated("T092")) deadline_ns -= counters_.timers_armed % 2 == 0 ? 1 : 0;
-  timer.state = TimerWork::State::placed;
+  timer.position = TimerWork::placed;
   timers_.start(timer, deadline_ns);
 }
 
 void LoopCore::stop_timer(TimerWork& timer) noexcept {
-  if (timer.state == TimerWork::State::idle) return;
-  if (timer.state == TimerWork::State::fresh) unlink_fresh(timer);
+  if (!timer.armed()) return;
+  remove_fresh(timer);
+  timer.position = TimerWork::idle;
   timers_.stop(timer);
-  timer.state = TimerWork::State::idle;
   take_from(counters_.timers_armed, 1);
 }
 
-void LoopCore::unlink_fresh(TimerWork& timer) noexcept {
-  (timer.fresh_previous != nullptr ? timer.fresh_previous->fresh_next : fresh_first_) =
-      timer.fresh_next;
-  (timer.fresh_next != nullptr ? timer.fresh_next->fresh_previous : fresh_last_) =
-      timer.fresh_previous;
+void LoopCore::remove_fresh(TimerWork& timer) noexcept {
+  if (!timer.fresh()) return;
+  fresh_[timer.position] = nullptr;
+  while (!fresh_empty() && fresh_end_[-1] == nullptr) --fresh_end_;
+}
+
+// The list is full. Each timer is in it once and there is room for twice as many, so at least half
+// of it is gaps: a start pays for two steps of this.
+void LoopCore::close_fresh_gaps() noexcept {
+  TimerWork** const end = std::exchange(fresh_end_, fresh_.get());
+  for (TimerWork** each = fresh_.get(); each != end; ++each) {
+    if (*each == nullptr) continue;
+    (*each)->position = static_cast<std::uint32_t>(fresh_end_ - fresh_.get());
+    *fresh_end_++ = *each;
+  }
 }
 
 void LoopCore::place_fresh_timers(std::int64_t now) noexcept {
@@ -523,12 +547,14 @@ void LoopCore::place_fresh_timers(std::int64_t now) noexcept {
     timers_.begin_pass(now);
     timers_.pop_due();
   }
-  for (TimerWork* timer = fresh_first_; timer != nullptr; timer = timer->fresh_next) {
-    timer->state = TimerWork::State::placed;
+  for (TimerWork** each = fresh_.get(); each != fresh_end_; ++each) {
+    TimerWork* const timer = *each;
+    if (timer == nullptr) continue;
+    timer->position = TimerWork::placed;
     if (mutated("T086")) timer->delay_ns = static_cast<std::int32_t>(timer->delay_ns / 1'000'000);
     timers_.start(*timer, add_saturating(mutated("T083") ? now_ns_ : now, timer->delay_ns));
   }
-  fresh_first_ = fresh_last_ = nullptr;
+  fresh_end_ = fresh_.get();
 }
 
 std::int64_t LoopCore::now_ns() noexcept {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "backend/choose.hpp"
 #include "backend/contract.hpp"
@@ -21,6 +22,7 @@
 #include "loop/mailbox.hpp"
 #include "loop/post_node.hpp"
 #include "loop/timer_work.hpp"
+#include "sys/static_tls.hpp"
 
 /** @file
  * The loop behind evix::Loop: the turn, its queues, and what handles need from it.
@@ -56,6 +58,12 @@ class LoopCore {
   bool dead() const noexcept { return dead_ && !mutated("T017"); }
 
   // ---- Threads ----
+  /**
+   * The innermost loop that the calling thread runs, or null. Read anew each time: a compiler that
+   * knows that a record's loop equals it would use the record's pointer instead, and all that
+   * follows would wait for the record's cache line.
+   */
+  static LoopCore* here() noexcept { return *static_cast<LoopCore* volatile*>(&here_); }
   /** Whether the calling thread may use the loop now. */
   bool usable_here() const noexcept {
     const ThreadId runner = running_thread_.load(std::memory_order_relaxed);
@@ -98,8 +106,23 @@ class LoopCore {
   int ensure_wake();
 
   // ---- Timers ----
+  /** Makes room for one more timer, so that no start allocates. Call it before making a timer. */
+  void reserve_timer();
   /** In `delay_ns` from the next clock reading; restarts a started one. O(1). */
   void start_timer(TimerWork& timer, std::int64_t delay_ns) noexcept;
+  /**
+   * The frequent case of start_timer(), with the delay that it has: it is placed, and the loop is
+   * not calling timers. False: it is not. Few instructions, so that the processor can wait for the
+   * records of several timers at once.
+   */
+  bool restart_timer(TimerWork& timer) noexcept {
+    if (timer.position != TimerWork::placed || in_timer_phase_ || fresh_end_ == fresh_limit_) {
+      return false;
+    }
+    timer.position = static_cast<std::uint32_t>(fresh_end_ - fresh_.get());
+    *fresh_end_++ = &timer;
+    return true;
+  }
   /** At `deadline_ns` of the loop's clock. */
   void start_timer_at(TimerWork& timer, std::int64_t deadline_ns) noexcept;
   void stop_timer(TimerWork& timer) noexcept;
@@ -196,6 +219,8 @@ class LoopCore {
   /** Enters and leaves run(), also by an exception. */
   class RunScope;
 
+  EVIX_STATIC_TLS static constinit thread_local LoopCore* here_;
+
   explicit LoopCore(const LoopOptions& options);
   ~LoopCore();
 
@@ -213,7 +238,11 @@ class LoopCore {
   int wait_for_work(std::int64_t limit_ns);
   [[gnu::hot]] void run_completions();
   void run_timers();
-  void dispatch(Work* work);
+  template <class Runnable>  // a Work or a TimerWork
+  void dispatch(Runnable* runnable) {
+    add_to(counters_.callbacks, 1);
+    runnable->run(runnable);
+  }
 
   void take_mail();
   void place_fresh_timers(std::int64_t now) noexcept;
@@ -224,8 +253,10 @@ class LoopCore {
     now_turn_ = counters_.turns.load(std::memory_order_relaxed);
   }
   bool must_look() const noexcept;
-  bool have_timers() const noexcept { return fresh_first_ != nullptr || !timers_.empty(); }
-  void unlink_fresh(TimerWork& timer) noexcept;
+  bool have_timers() const noexcept { return !fresh_empty() || !timers_.empty(); }
+  bool fresh_empty() const noexcept { return fresh_end_ == fresh_.get(); }
+  void remove_fresh(TimerWork& timer) noexcept;
+  void close_fresh_gaps() noexcept;
   void free_record(HandleRecord& record) noexcept;
   void discard_queues() noexcept;
   void publish_queue_length() noexcept {
@@ -242,8 +273,10 @@ class LoopCore {
 
   WorkQueue immediates_;
   WorkQueue finished_;
-  TimerWork* fresh_first_ = nullptr;
-  TimerWork* fresh_last_ = nullptr;
+  // Started and not yet placed, in order; null: restarted or stopped since. The last is not null.
+  std::unique_ptr<TimerWork*[]> fresh_;
+  TimerWork** fresh_end_ = nullptr;
+  TimerWork** fresh_limit_ = nullptr;
   PostNode* post_nodes_ = nullptr;
   std::size_t post_node_count_ = 0;
 
@@ -270,7 +303,7 @@ class LoopCore {
   std::array<std::unique_ptr<HandleStore>, 6> stores_;
   std::unordered_map<const HandleRecord*, std::string> names_;
 
-  TimerStore timers_;  // 42 KB: last, so that the rest lies together
+  TimerStore timers_;  // 85 KB: last, so that the rest lies together
 };
 
 /** Says at the end of a scope, also by an exception, that a queued work has been dealt with. */

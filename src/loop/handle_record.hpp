@@ -16,10 +16,13 @@ namespace evix::detail {
 
 class LoopCore;
 
-/** Head of every handle's record. 24 bytes: it counts in the memory of an idle connection. */
+/**
+ * Head of every handle's record. 24 bytes: it counts in the memory of an idle connection. The
+ * location is first so that it can end a cache line which the rest begins.
+ */
 struct HandleRecord {
-  LoopCore* core = nullptr;
   std::source_location location{};
+  LoopCore* core = nullptr;
   std::uint32_t slot : 28 = 0;
   HandleKind kind : 4;
   bool active : 1 = false;
@@ -48,6 +51,7 @@ class HandleStore {
 
   virtual ~HandleStore() = default;
   virtual void for_each(Visit visit, void* context) = 0;
+  virtual std::size_t size() const noexcept = 0;
   /** Ends everything of this record without calling user code, and destroys its callbacks. */
   virtual void shut(HandleRecord& record) noexcept = 0;
   virtual void free(HandleRecord& record) noexcept = 0;
@@ -66,6 +70,7 @@ class TypedHandleStore final : public HandleStore {
   void for_each(Visit visit, void* context) override {
     slab_.for_each([&](Record& record) { visit(record, context); });
   }
+  std::size_t size() const noexcept override { return slab_.size(); }
   void shut(HandleRecord& record) noexcept override { static_cast<Record&>(record).shut(); }
   void free(HandleRecord& record) noexcept override { slab_.free(&static_cast<Record&>(record)); }
   void describe(const HandleRecord& record, HandleInfo& info) const override {

@@ -416,6 +416,80 @@ TEST(TimerStore, RandomProgramsAgreeWithTheModel) {
   }
 }
 
+// What is due together is handed out from one sorted array. Between two nodes, nodes of the array
+// and others are stopped, restarted, restarted into the pass, and a nested pass takes over the
+// rest.
+TEST(TimerStore, AnythingMayHappenWhileTheBatchIsHalfHandedOut) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Prng prng(seed);
+    Pair pair(20 + prng.below(400));
+    std::int64_t now_ns = second_ns;
+    pair.drain(now_ns);
+    for (unsigned round = 0; round < 20; ++round) {
+      // All in 65 us, so in one slot of the second level or a few of the first; many are equal.
+      const auto soon_ns = [&] { return now_ns + static_cast<std::int64_t>(prng.below(65'536)); };
+      for (std::size_t timer = 0; timer < pair.count(); ++timer) {
+        if (prng.below(8) != 0) pair.start(timer, soon_ns() / 64 * 64);
+      }
+      now_ns += static_cast<std::int64_t>(prng.below(131'072));
+      pair.begin_pass(now_ns);
+      std::size_t popped = 0;
+      while (popped != Model::none) {
+        ASSERT_NO_FATAL_FAILURE(pair.pop_due(popped));
+        const std::size_t timer = prng.below(pair.count());
+        const std::uint64_t kind = prng.below(20);
+        if (kind < 3) {
+          ASSERT_NO_FATAL_FAILURE(pair.stop(timer));
+        }
+        if (kind == 3) {
+          ASSERT_NO_FATAL_FAILURE(pair.start(timer, soon_ns()));
+        }
+        if (kind == 4) {
+          ASSERT_NO_FATAL_FAILURE(pair.start(timer, now_ns - 1000));
+        }
+        if (kind == 5) {
+          ASSERT_NO_FATAL_FAILURE(pair.check_contents());
+        }
+        if (kind < 10) {
+          ASSERT_NO_FATAL_FAILURE(pair.check_next());
+        }
+        if (kind == 10) pair.begin_pass(now_ns += static_cast<std::int64_t>(prng.below(10'000)));
+      }
+      ASSERT_NO_FATAL_FAILURE(pair.check_contents());
+    }
+    ASSERT_NO_FATAL_FAILURE(pair.drain(never_ns));
+    ASSERT_NO_FATAL_FAILURE(pair.check_contents());
+  }
+}
+
+// A restart to an earlier time that is still not before its slot's first use stays where it is; one
+// to an earlier time than that moves. The slot is used, emptied and used again for later times.
+TEST(TimerStore, RestartsToEarlierTimesAroundTheFloorOfASlot) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Prng prng(seed);
+    Pair pair(64);
+    std::int64_t now_ns = second_ns;
+    pair.drain(now_ns);
+    for (unsigned step = 0; step < 2000; ++step) {
+      const std::size_t timer = prng.below(pair.count());
+      const auto distance_ns = static_cast<std::int64_t>(prng.below(std::uint64_t{1} << 24));
+      if (prng.below(5) == 0) {
+        ASSERT_NO_FATAL_FAILURE(pair.stop(timer));
+      } else {
+        ASSERT_NO_FATAL_FAILURE(pair.start(timer, now_ns + distance_ns));
+      }
+      if (prng.below(3) == 0) {
+        ASSERT_NO_FATAL_FAILURE(pair.check_next());
+      }
+      if (prng.below(16) == 0) {
+        ASSERT_NO_FATAL_FAILURE(pair.drain(now_ns += 1'000'000));
+      }
+    }
+  }
+}
+
 // T092: 10^5 timers on 50 distinct deadlines, 30 % cancelled, 20 % re-armed, one late pass.
 TEST(TimerStore, T092SameDeadlineOrder) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
