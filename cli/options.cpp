@@ -58,14 +58,15 @@ void add_backend(CLI::App& app, BackendKind& backend) {
       ->type_name("BACKEND");
 }
 
-void add_whole_number(CLI::App& app, const std::string& option, std::uint64_t max,
-                      const std::function<void(std::uint64_t)>& set, const std::string& help) {
+template <std::uint64_t max, class T>
+void add_whole_number(CLI::App& app, const char* option, T& number, const std::string& help) {
+  static_assert(max <= std::numeric_limits<T>::max());
   app.add_option_function<std::string>(
          option,
-         [option, max, set](const std::string& text) {
-           const Parsed<std::uint64_t> number = parse_number(text, max);
-           if (!number) reject(option, number.error());
-           set(*number);
+         [option, &number](const std::string& text) {
+           const Parsed<std::uint64_t> parsed = parse_number(text, max);
+           if (!parsed) reject(option, parsed.error());
+           number = static_cast<T>(*parsed);
          },
          help)
       ->type_name("N");
@@ -95,18 +96,15 @@ void add_echo(CLI::App& app, EchoOptions& options) {
       ->type_name("ADDRESS:PORT")
       ->required();
   add_backend(app, options.backend);
-  add_whole_number(
-      app, "--echoes", std::numeric_limits<std::uint64_t>::max(),
-      [&options](std::uint64_t count) { options.echoes_max = count; },
+  add_whole_number<std::numeric_limits<std::uint64_t>::max()>(
+      app, "--echoes", options.echoes_max,
       "End after N echoes; an echo is whatever one receive gives. For measuring");
   app.add_flag("--quiet", options.quiet, "No line of totals at the end");
 }
 
 void add_load_amounts(CLI::App& app, LoadOptions& options) {
-  add_whole_number(
-      app, "--connections", connections_max,
-      [&options](std::uint64_t count) { options.connections = static_cast<std::uint32_t>(count); },
-      "Connections at once (50)");
+  add_whole_number<connections_max>(app, "--connections", options.connections,
+                                    "Connections at once (50)");
   app.add_option_function<std::string>(
          "--size",
          [&options](const std::string& text) {
@@ -117,13 +115,10 @@ void add_load_amounts(CLI::App& app, LoadOptions& options) {
          },
          "Bytes of a message: 64, 64k, 1m (64)")
       ->type_name("BYTES");
-  add_whole_number(
-      app, "--pipeline", pipeline_max,
-      [&options](std::uint64_t count) { options.pipeline = static_cast<std::uint32_t>(count); },
-      "Messages in flight on each connection (1)");
-  add_whole_number(
-      app, "--echoes", std::numeric_limits<std::uint64_t>::max(),
-      [&options](std::uint64_t count) { options.echoes_max = count; },
+  add_whole_number<pipeline_max>(app, "--pipeline", options.pipeline,
+                                 "Messages in flight on each connection (1)");
+  add_whole_number<std::numeric_limits<std::uint64_t>::max()>(
+      app, "--echoes", options.echoes_max,
       "Send N messages in all and end when they are back, or after the duration");
   app.add_option_function<std::string>(
          "--duration",

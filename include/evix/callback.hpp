@@ -5,10 +5,16 @@
 #include <type_traits>
 #include <utility>
 
+#include "evix/export.hpp"
+
 /** @file
  * A move-only callable with inline storage, which handles keep their callbacks in.
  */
 namespace evix {
+
+namespace detail {
+[[noreturn, gnu::cold]] EVIX_API void fail_empty_callback() noexcept;
+}
 
 template <class Signature, std::size_t capacity_bytes = 3 * sizeof(void*)>
 class Callback;
@@ -16,7 +22,7 @@ class Callback;
 /**
  * A move-only callable. Captures of up to `capacity_bytes` live inside; larger ones, over-aligned
  * ones and those whose move may throw are put on the heap once, when the callback is set. Calling
- * never allocates. Calling an empty callback is undefined; test it first.
+ * never allocates. Calling an empty callback ends the process with a message; test it first.
  */
 template <class R, class... Arguments, std::size_t capacity_bytes>
 class Callback<R(Arguments...), capacity_bytes> {
@@ -63,12 +69,12 @@ class Callback<R(Arguments...), capacity_bytes> {
   explicit operator bool() const noexcept { return table_ != nullptr; }
 
   R operator()(Arguments... arguments) {
-    return table_->invoke(storage_, std::forward<Arguments>(arguments)...);
+    return checked_table().invoke(storage_, std::forward<Arguments>(arguments)...);
   }
 
   /** As the call, but what the callable leaves in the arguments stays with the caller. */
   R call_in_place(Arguments&&... arguments) {
-    return table_->invoke(storage_, std::forward<Arguments>(arguments)...);
+    return checked_table().invoke(storage_, std::forward<Arguments>(arguments)...);
   }
 
   /** Destroys what is held; this callback is empty by then. */
@@ -114,6 +120,12 @@ class Callback<R(Arguments...), capacity_bytes> {
       std::is_trivially_destructible_v<F> ? nullptr : &destroy_inline<F>};
   template <class F>
   static constexpr Table heap_table{&call_heap<F>, nullptr, &destroy_heap<F>};
+
+  const Table& checked_table() const noexcept {
+    if (table_ == nullptr) [[unlikely]]
+      detail::fail_empty_callback();
+    return *table_;
+  }
 
   void take(Callback& other) noexcept {
     if (other.table_ == nullptr) return;

@@ -32,7 +32,7 @@ class EVIX_API LoopThread {
    * Any thread. Runs `task` on the loop's thread; what a stop() or an exception leaves over is
    * destroyed with the loop. @return Errc::closed when the loop has ended.
    */
-  Result<void> post(Callback<void(Loop&), 5 * sizeof(void*)> task);
+  Result<void> post(Callback<void(Loop&), 4 * sizeof(void*)> task);
   Poster poster() const;
   /** Ends the loop before its next callback. Any thread. */
   void stop() noexcept;

@@ -56,11 +56,7 @@ std::string_view why_never(BackendKind kind) noexcept {
       return "this is Linux, which has no kqueue";
 #else
       return "not part of this version of evix";
-#endif
     case BackendKind::epoll:
-#if defined(__linux__)
-      return "";
-#else
       return "only Linux has epoll";
 #endif
     default:

@@ -63,7 +63,8 @@ evix_backend_t* evix_sim_backend(void) { return &sim_marker; }
 evix_backend_t* evix_backend_by_name(const char* name) {
   const char* function = __func__;
   return guarded(function, [&]() -> evix_backend_t* {
-    const auto kind = evix::backend_kind(name != nullptr ? name : "");
+    const char* wanted = name != nullptr ? name : "";
+    const auto kind = evix::backend_kind(wanted);
     if (!kind) {
       fail(kind.error());
       return nullptr;
@@ -82,7 +83,7 @@ evix_backend_t* evix_backend_by_name(const char* name) {
       case evix::BackendKind::custom:
         break;
     }
-    fail(evix::Errc::backend_unknown, function, name);
+    fail(evix::Errc::backend_unknown, function, wanted);
     return nullptr;
   });
 }

@@ -194,7 +194,7 @@ int destroy_loop(LoopState& state, const char* function) noexcept {
   state.keep_alive = KeepAlive();
   // First the loop, so that ending the handles reports to nobody; they may outlive it.
   state.loop.reset();
-  while (state.handles != nullptr) delete_handle(state.handles);
+  delete_handles(state);
   give_back_state(state);
   return 0;
 }

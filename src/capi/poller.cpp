@@ -12,13 +12,13 @@
 namespace evix::detail::capi {
 namespace {
 
-struct PollerState : SharedState {
+struct SharedPoller : SharedState {
   static constexpr Kind kind = Kind::poller;
-  explicit PollerState(Poller&& made) noexcept(false) : poller(std::move(made)) {}
+  explicit SharedPoller(Poller&& made) noexcept(false) : poller(std::move(made)) {}
   Poller poller;
 };
 
-struct TimerQueueState : SharedState {
+struct SharedTimerQueue : SharedState {
   static constexpr Kind kind = Kind::timer_queue;
   TimerQueue queue;
   bool running = false;
@@ -85,21 +85,21 @@ evix_poller_t* evix_poller_create(evix_backend_t* backend) {
       fail(evix::Errc::backend_unavailable, function, "only built-in backends");
       return nullptr;
     }
-    auto made = evix::Poller::create(std::move(options));
+    auto made = evix::Poller::create(options);
     if (code_of(made) != 0) return nullptr;
     return static_cast<evix_poller_t*>(
-        publish_shared(std::make_unique<PollerState>(std::move(*made))));
+        publish_shared(std::make_unique<SharedPoller>(std::move(*made))));
   });
 }
 
 int evix_poller_destroy(evix_poller_t* poller) {
-  return take_back<PollerState>(poller) != nullptr ? 0 : fail(evix::Errc::stale_handle, __func__);
+  return take_back<SharedPoller>(poller) != nullptr ? 0 : fail(evix::Errc::stale_handle, __func__);
 }
 
 int evix_poller_add(evix_poller_t* poller, int fd, int events, int trigger, uint64_t token,
                     evix_id_t* id) {
   const char* function = __func__;
-  return with_exclusive<PollerState>(poller, function, [&](PollerState& state) {
+  return with_exclusive<SharedPoller>(poller, function, [&](SharedPoller& state) {
     if (const int code = check_interest(events, trigger, function)) return code;
     const auto added = state.poller.add(fd, to_ready(events), static_cast<Trigger>(trigger), token);
     if (added && id != nullptr) *id = from_id(*added);
@@ -109,7 +109,7 @@ int evix_poller_add(evix_poller_t* poller, int fd, int events, int trigger, uint
 
 int evix_poller_modify(evix_poller_t* poller, evix_id_t id, int events, int trigger) {
   const char* function = __func__;
-  return with_exclusive<PollerState>(poller, function, [&](PollerState& state) {
+  return with_exclusive<SharedPoller>(poller, function, [&](SharedPoller& state) {
     if (const int code = check_interest(events, trigger, function)) return code;
     return code_of(state.poller.modify(to_named<InterestId>(id), to_ready(events),
                                        static_cast<Trigger>(trigger)));
@@ -117,37 +117,38 @@ int evix_poller_modify(evix_poller_t* poller, evix_id_t id, int events, int trig
 }
 
 int evix_poller_set_token(evix_poller_t* poller, evix_id_t id, uint64_t token) {
-  return with_exclusive<PollerState>(poller, __func__, [&](PollerState& state) {
+  return with_exclusive<SharedPoller>(poller, __func__, [&](SharedPoller& state) {
     return code_of(state.poller.set_token(to_named<InterestId>(id), token));
   });
 }
 
 int evix_poller_enable(evix_poller_t* poller, evix_id_t id) {
-  return with_exclusive<PollerState>(poller, __func__, [&](PollerState& state) {
+  return with_exclusive<SharedPoller>(poller, __func__, [&](SharedPoller& state) {
     return code_of(state.poller.enable(to_named<InterestId>(id)));
   });
 }
 
 int evix_poller_disable(evix_poller_t* poller, evix_id_t id) {
-  return with_exclusive<PollerState>(poller, __func__, [&](PollerState& state) {
+  return with_exclusive<SharedPoller>(poller, __func__, [&](SharedPoller& state) {
     return code_of(state.poller.disable(to_named<InterestId>(id)));
   });
 }
 
 int evix_poller_remove(evix_poller_t* poller, evix_id_t id) {
-  return with_exclusive<PollerState>(poller, __func__, [&](PollerState& state) {
+  return with_exclusive<SharedPoller>(poller, __func__, [&](SharedPoller& state) {
     return code_of(state.poller.remove(to_named<InterestId>(id)));
   });
 }
 
 int evix_poller_commit(evix_poller_t* poller) {
-  return with_exclusive<PollerState>(
-      poller, __func__, [](PollerState& state) { return static_cast<int>(state.poller.commit()); });
+  return with_exclusive<SharedPoller>(poller, __func__, [](SharedPoller& state) {
+    return static_cast<int>(state.poller.commit());
+  });
 }
 
 int evix_poller_failure(evix_poller_t* poller, size_t index, evix_poll_event_t* failure) {
   const char* function = __func__;
-  return with_exclusive<PollerState>(poller, function, [&](PollerState& state) {
+  return with_exclusive<SharedPoller>(poller, function, [&](SharedPoller& state) {
     if (failure == nullptr) return fail_errno(EINVAL, function, "no failure");
     const auto failures = state.poller.failures();
     if (index >= failures.size()) return 0;
@@ -158,7 +159,7 @@ int evix_poller_failure(evix_poller_t* poller, size_t index, evix_poll_event_t* 
 }
 
 int evix_poller_wait(evix_poller_t* poller, int64_t timeout_ns) {
-  return with_exclusive<PollerState>(poller, __func__, [&](PollerState& state) {
+  return with_exclusive<SharedPoller>(poller, __func__, [&](SharedPoller& state) {
     const auto count = state.poller.wait(to_timeout(timeout_ns));
     return count ? static_cast<int>(*count) : fail(count.error());
   });
@@ -166,7 +167,7 @@ int evix_poller_wait(evix_poller_t* poller, int64_t timeout_ns) {
 
 int evix_poller_next(evix_poller_t* poller, evix_poll_event_t* event) {
   const char* function = __func__;
-  return with_exclusive<PollerState>(poller, function, [&](PollerState& state) {
+  return with_exclusive<SharedPoller>(poller, function, [&](SharedPoller& state) {
     if (event == nullptr) return fail_errno(EINVAL, function, "no event");
     const auto next = state.poller.next();
     if (!next) return 0;
@@ -177,15 +178,15 @@ int evix_poller_next(evix_poller_t* poller, evix_poll_event_t* event) {
 
 evix_timer_queue_t* evix_timer_queue_create(void) {
   return guarded(__func__, [] {
-    return static_cast<evix_timer_queue_t*>(publish_shared(std::make_unique<TimerQueueState>()));
+    return static_cast<evix_timer_queue_t*>(publish_shared(std::make_unique<SharedTimerQueue>()));
   });
 }
 
 int evix_timer_queue_destroy(evix_timer_queue_t* queue) {
   const char* function = __func__;
-  return with_exclusive<TimerQueueState>(queue, function, [&](TimerQueueState& state) {
+  return with_exclusive<SharedTimerQueue>(queue, function, [&](SharedTimerQueue& state) {
     if (state.running) return fail(evix::Errc::busy, function, "inside a callback");
-    take_back<TimerQueueState>(queue);
+    take_back<SharedTimerQueue>(queue);
     return 0;
   });
 }
@@ -193,24 +194,26 @@ int evix_timer_queue_destroy(evix_timer_queue_t* queue) {
 evix_id_t evix_timer_queue_add(evix_timer_queue_t* queue, uint64_t delay_ns,
                                evix_callback_fn callback, void* data) {
   const char* function = __func__;
-  return with_exclusive<TimerQueueState>(queue, function, [&](TimerQueueState& state) -> evix_id_t {
-    if (callback == nullptr) {
-      fail_errno(EINVAL, function, "no callback");
-      return 0;
-    }
-    return from_id(state.queue.add(to_duration(delay_ns), [callback, data] { callback(data); }));
-  });
+  return with_exclusive<SharedTimerQueue>(
+      queue, function, [&](SharedTimerQueue& state) -> evix_id_t {
+        if (callback == nullptr) {
+          fail_errno(EINVAL, function, "no callback");
+          return 0;
+        }
+        return from_id(
+            state.queue.add(to_duration(delay_ns), [callback, data] { callback(data); }));
+      });
 }
 
 int evix_timer_queue_cancel(evix_timer_queue_t* queue, evix_id_t id) {
-  return with_exclusive<TimerQueueState>(queue, __func__, [&](TimerQueueState& state) {
+  return with_exclusive<SharedTimerQueue>(queue, __func__, [&](SharedTimerQueue& state) {
     return state.queue.cancel(to_named<TimerId>(id)) ? 1 : 0;
   });
 }
 
 int64_t evix_timer_queue_run(evix_timer_queue_t* queue) {
   const char* function = __func__;
-  return with_exclusive<TimerQueueState>(queue, function, [&](TimerQueueState& state) -> int64_t {
+  return with_exclusive<SharedTimerQueue>(queue, function, [&](SharedTimerQueue& state) -> int64_t {
     if (state.running) return fail(evix::Errc::busy, function, "inside a callback");
     struct Running {
       bool& flag;
@@ -222,7 +225,7 @@ int64_t evix_timer_queue_run(evix_timer_queue_t* queue) {
 }
 
 int64_t evix_timer_queue_size(evix_timer_queue_t* queue) {
-  return with_exclusive<TimerQueueState>(queue, __func__, [](TimerQueueState& state) {
+  return with_exclusive<SharedTimerQueue>(queue, __func__, [](SharedTimerQueue& state) {
     return static_cast<int64_t>(state.queue.size());
   });
 }

@@ -37,6 +37,16 @@ void delete_handle(HandleState* state) noexcept {
   delete state;
 }
 
+void delete_handles(LoopState& loop) noexcept {
+  while (HandleState* first = loop.handles) {
+    retract_handle(*first);
+    loop.handles = first->next;
+    if (loop.handles != nullptr) loop.handles->previous = nullptr;
+    loop.entries.free(*first->entry);
+    delete first;
+  }
+}
+
 int check_access(const LoopState& state, const Entry& entry, Id id, const char* function) noexcept {
   const ThreadId runner = state.runner.load(std::memory_order_acquire);
   if (runner != nullptr && runner != current_thread()) return fail(Errc::wrong_thread, function);

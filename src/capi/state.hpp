@@ -84,5 +84,7 @@ void add_handle(LoopState& loop, HandleState& state, Kind kind);
 void retract_handle(HandleState& state) noexcept;
 /** Retracts it if that is to be done, and frees it. */
 void delete_handle(HandleState* state) noexcept;
+/** All that the loop still has. */
+void delete_handles(LoopState& loop) noexcept;
 
 }  // namespace evix::detail::capi

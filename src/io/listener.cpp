@@ -137,7 +137,7 @@ void give_error(ListenerRecord& listener, int error) {
   call(accept_failure(listener, error));
 }
 
-void run_notice(Work* work) {
+void run_accept_notice(Work* work) {
   const std::unique_ptr<AcceptNotice> notice(static_cast<AcceptNotice*>(work));
   ListenerRecord& listener = *notice->listener;
   const WorkTaken taken(listener);
@@ -147,7 +147,7 @@ void run_notice(Work* work) {
 
 void queue_error(ListenerRecord& listener, std::unique_ptr<AcceptNotice> notice,
                  int error) noexcept {
-  notice->run = run_notice;
+  notice->run = run_accept_notice;
   notice->listener = &listener;
   notice->callback = listener.on_accept;
   notice->error = error;

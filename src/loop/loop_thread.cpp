@@ -44,11 +44,12 @@ LoopThread::~LoopThread() {
   state_->thread.join();
 }
 
-Result<void> LoopThread::post(Callback<void(Loop&), 5 * sizeof(void*)> task) {
+Result<void> LoopThread::post(Callback<void(Loop&), 4 * sizeof(void*)> task) {
   detail::check(static_cast<bool>(task), "an empty callback was posted");
   if (state_->ended) return detail::failure(Errc::closed, "post");
-  return state_->poster.post(
-      [loop = &state_->loop, work = std::move(task)]() mutable { work(*loop); });
+  auto run = [loop = &state_->loop, work = std::move(task)]() mutable { work(*loop); };
+  static_assert(sizeof run <= sizeof(PostCallback) - sizeof(void*), "it would go to the heap");
+  return state_->poster.post(std::move(run));
 }
 
 Poster LoopThread::poster() const { return state_->poster; }

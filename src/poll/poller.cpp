@@ -25,8 +25,8 @@ std::unique_ptr<PollDriver> make_driver(BackendKind kind, Calls& calls, int& err
     case BackendKind::poll:
       return detail::make_poll_driver(calls, error);
     case BackendKind::automatic: {
-      auto driver = detail::make_epoll_driver(calls, error);
-      return driver != nullptr ? std::move(driver) : detail::make_poll_driver(calls, error);
+      if (auto driver = detail::make_epoll_driver(calls, error)) return driver;
+      return detail::make_poll_driver(calls, error);
     }
     case BackendKind::sim:
     case BackendKind::io_uring:

@@ -82,6 +82,16 @@ TEST(Callback, EmptyOnes) {
   EXPECT_EQ(Callback<int(int)>(&twice)(4), 8);
 }
 
+TEST(Callback, CallingAnEmptyOneEndsTheProcess) {
+  Callback<int(int)> empty;
+  EXPECT_DEATH(empty(1), "^evix: an empty callback was called\n");
+  EXPECT_DEATH(empty.call_in_place(1), "^evix: an empty callback was called\n");
+  Callback<int(int)> from(twice);
+  Callback<int(int)> to(std::move(from));
+  EXPECT_EQ(to(1), 2);
+  EXPECT_DEATH(from(1), "^evix: an empty callback was called\n");
+}
+
 TEST(Callback, PassesMoveOnlyArgumentsAndReferences) {
   Callback<int(std::unique_ptr<int>, int&)> callback([](std::unique_ptr<int> owned, int& changed) {
     changed = *owned;
