@@ -48,7 +48,10 @@ LoopCore::LoopCore(const LoopOptions& options)
 }
 
 LoopCore::~LoopCore() {
-  if (mailbox_ != nullptr) mailbox_->release();
+  if (mailbox_ != nullptr) {
+    if (!mailbox_->closed()) (void)mailbox_->close();  // making the loop has failed
+    mailbox_->release();
+  }
   while (post_nodes_ != nullptr) {
     PostNode* node = post_nodes_;
     post_nodes_ = static_cast<PostNode*>(node->next);

@@ -16,4 +16,15 @@ class CountAllocations {
   int before_;
 };
 
+/** The nth call of operator new on this thread from here on (1: the next) throws; no other does. */
+class FailAllocation {
+ public:
+  explicit FailAllocation(int nth) noexcept;
+  FailAllocation(const FailAllocation&) = delete;
+  FailAllocation& operator=(const FailAllocation&) = delete;
+  ~FailAllocation();
+
+  bool happened() const noexcept;
+};
+
 }  // namespace evix::test
