@@ -74,7 +74,7 @@ int EchoServer::run() {
   if (!address) return complain_with_advice(address.error());
   listener_.accept_start([this](Result<TcpStream> stream) { accepted(std::move(stream)); });
   fmt::print("listening on {}\n", address->to_string());
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0) return exit_failed;  // main() says why
 
   if (loop_.run() != 0) return complain_with_advice(loop_.error());
   if (!options_.quiet) print_totals();

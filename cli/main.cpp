@@ -19,7 +19,10 @@ int main(int argument_count, char** arguments) {
   try {
     const auto command = parse_command(argument_count, arguments);
     if (!command) return command.error();
-    return std::visit(Runner{}, *command);
+    const int code = std::visit(Runner{}, *command);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    std::fprintf(stderr, "evix: not everything could be written to the standard output\n");
+    return code == exit_ok ? exit_failed : code;
   } catch (const std::exception& exception) {
     std::fprintf(stderr, "evix: %s\n", exception.what());
     return exit_failed;

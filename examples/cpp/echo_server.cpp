@@ -18,7 +18,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       if (!chunk) {
         evix::complain(chunk.error());
       } else if (chunk->empty()) {
-        self->peer_.close_gracefully({}, [self] {});
+        self->peer_.close_gracefully({}, [self] {});  // keeps the stream until it is closed
       } else {
         self->send(std::move(*chunk));
       }

@@ -181,6 +181,9 @@ class EVIX_API TcpStream : public Handle {
    * A receive() or receive_start() ends as by receive_stop(); a stream with a receive_into() in
    * flight, or whose sending has failed, is closed at once.
    * Asking again while that goes on changes nothing; every callback runs at the end.
+   *
+   * Keep the handle until then: destroying it closes at once, and the peer sees the end of a stream
+   * that lacks what was still queued. Capturing the handle's owner in `callback` does that.
    */
   void close_gracefully(const GracefulClose& limits = {}, Callback<void()> callback = {});
   /** Closes with a reset (SO_LINGER 0): queued and unsent bytes are thrown away. */

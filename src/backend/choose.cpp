@@ -136,12 +136,8 @@ Result<Wanted> resolve(BackendKind wish) {
   return Wanted{*kind, *kind == BackendKind::automatic ? "automatic choice" : "EVIX_BACKEND"};
 }
 
-Error unavailable(const BackendReport& report, BackendKind wanted) {
-  for (const BackendChoice& choice : report.choices) {
-    if (choice.kind != wanted) continue;
-    std::string text = std::string(to_string(wanted)) + ": " + choice.reason;
-    return make_error(Errc::backend_unavailable, "choose backend", Subject::text(text));
-  }
+// The reason is in the report of probe_backends(); a subject is short.
+Error unavailable(BackendKind wanted) {
   return make_error(Errc::backend_unavailable, "choose backend", Subject::text(to_string(wanted)));
 }
 
@@ -153,7 +149,7 @@ Result<ChosenBackend> choose_backend(const BackendWish& wish, Calls& calls, Buff
   ChosenBackend result;
   result.report.decided_by = wanted->decided_by;
   Made made = choose(wanted->kind, wish.sim_seed, calls, result.report);
-  if (made.driver == nullptr) return Failure(unavailable(result.report, wanted->kind));
+  if (made.driver == nullptr) return Failure(unavailable(wanted->kind));
   result.own_calls = std::move(made.own_calls);
   Calls& used = result.own_calls != nullptr ? *result.own_calls : calls;
   result.backend = make_readiness_backend(std::move(made.driver), used, pool);

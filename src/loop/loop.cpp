@@ -126,7 +126,13 @@ namespace {
 
 LoopCore* make_or_throw(const LoopOptions& options) {
   auto made = LoopCore::make(options, nullptr);
-  if (!made) throw std::system_error(made.error().code(), made.error().message());
+  if (!made) {
+    // The exception adds what the code says.
+    const std::string subject = made.error().subject().to_string();
+    const std::string operation = made.error().operation();
+    throw std::system_error(made.error().code(),
+                            operation + (subject.empty() ? "" : " ") + subject);
+  }
   return *made;
 }
 

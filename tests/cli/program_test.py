@@ -101,6 +101,15 @@ class Usage(Case):
         self.check_exit(0, result)
         self.assertEqual(f"evix {VERSION}\n", result.stdout)
 
+    def test_output_that_cannot_be_written_is_exit_code_1(self):
+        for arguments in (["doctor"], ["doctor", "--json"], ["echo", "--listen", "127.0.0.1:0"]):
+            with self.subTest(arguments=arguments), open("/dev/full", "w") as full:
+                result = subprocess.run([PROGRAM, *arguments], stdout=full, text=True,
+                                        stderr=subprocess.PIPE, timeout=LIMIT_S,
+                                        env=CLEAN_ENVIRONMENT)
+                self.assertEqual(1, result.returncode, result.stderr)
+                self.assertIn("could be written to the standard output", result.stderr)
+
     def test_help_of_every_command_lists_options_and_exit_codes(self):
         table = {
             (): ["doctor", "echo", "load", "--version"],
