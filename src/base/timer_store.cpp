@@ -216,7 +216,7 @@ void TimerStore::open_slot(const Slot& slot, Key limit) {
     if (key_of(node) > due_last) {
       push_wheel(node);
     } else if (to_batch) {
-      __builtin_prefetch(&node.child, 1);
+      __builtin_prefetch(static_cast<const void*>(&node.child), 1);
       batch_[batch_end_++] = {node.deadline_ns, &node};
     } else {
       push_heap(near_, node);

@@ -39,7 +39,7 @@ void forget_runners() noexcept {
 }
 
 // As in registry.cpp.
-[[maybe_unused]] const int fork_handlers =
+[[maybe_unused]] const int states_fork_handlers =
     around_forks([] { states_mutex.lock(); }, [] { states_mutex.unlock(); },
                  [] {
                    forget_runners();

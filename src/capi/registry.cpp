@@ -70,7 +70,7 @@ Entry& take_locked() {
  * them for ever. The forking thread itself is in user code, where it holds neither. Called when the
  * library is loaded: inside a call it could itself be what a fork interrupts.
  */
-[[maybe_unused]] const int fork_handlers =
+[[maybe_unused]] const int table_fork_handlers =
     around_forks([] { table.mutex.lock(); }, [] { table.mutex.unlock(); },
                  [] {
                    for (std::uint32_t slot = 0; slot < table.slots_used;) {
