@@ -123,9 +123,10 @@ inline std::string backend_name(const testing::TestParamInfo<BackendKind>& info)
       ::evix::test::backend_name)
 
 /** For what a backend cannot do. tests/backend/skips.txt lists every one. */
-#define EVIX_SKIP_ON(kind, reason)                      \
-  do {                                                  \
-    if (GetParam() == (kind)) GTEST_SKIP() << (reason); \
+#define EVIX_SKIP_ON(kind, reason)                                            \
+  do {                                                                        \
+    static_assert((kind) == BackendKind::sim, "only the simulator may skip"); \
+    if (GetParam() == (kind)) GTEST_SKIP() << (reason);                       \
   } while (false)
 
 }  // namespace evix::test

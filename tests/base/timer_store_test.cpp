@@ -411,11 +411,13 @@ class RandomProgram {
   unsigned scale_bits_ = 0;
 };
 
-// 500 programs in the full run, 100 by default.
-TEST(TimerStore, RandomProgramsAgreeWithTheModel) {
+std::uint64_t scaled(std::uint64_t full_run, std::uint64_t by_default) {
   const char* full = std::getenv("EVIX_TEST_FULL");
-  const std::uint64_t programs = full != nullptr && std::string_view(full) == "1" ? 500 : 100;
-  for (std::uint64_t seed = 1; seed <= programs; ++seed) {
+  return full != nullptr && std::string_view(full) == "1" ? full_run : by_default;
+}
+
+TEST(TimerStore, RandomProgramsAgreeWithTheModel) {
+  for (std::uint64_t seed = 1; seed <= scaled(500, 100); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     ASSERT_NO_FATAL_FAILURE(RandomProgram(seed).run());
   }
@@ -425,7 +427,7 @@ TEST(TimerStore, RandomProgramsAgreeWithTheModel) {
 // and others are stopped, restarted, restarted into the pass, and a nested pass takes over the
 // rest.
 TEST(TimerStore, AnythingMayHappenWhileTheBatchIsHalfHandedOut) {
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+  for (std::uint64_t seed = 1; seed <= scaled(40, 10); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Prng prng(seed);
     Pair pair(20 + prng.below(400));
