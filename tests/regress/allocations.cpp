@@ -8,16 +8,29 @@ namespace {
 thread_local int allocations = 0;
 thread_local int until_failure = 0;  // 0: none
 
+void* allocate(std::size_t size) noexcept {
+  ++allocations;
+  if (until_failure != 0 && --until_failure == 0) return nullptr;
+  return std::malloc(size == 0 ? 1 : size);
+}
+
 }  // namespace
 
+// All that is not aligned beyond the usual, for a sanitizer has functions of its own for each of
+// these.
 void* operator new(std::size_t size) {
-  ++allocations;
-  if (until_failure != 0 && --until_failure == 0) throw std::bad_alloc();
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  if (void* memory = allocate(size)) return memory;
   throw std::bad_alloc();
 }
+void* operator new[](std::size_t size) { return operator new(size); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
 void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 
 namespace evix::test {
 

@@ -59,9 +59,10 @@ TEST(SlabDestructorFreesAgain, AddAndCancelWhileTheQueueDies) {
   const auto token = std::make_shared<int>(0);
   int cancels = 0;
   {
-    TimerQueue queue;
-    const TimerId victim = queue.add(1h, [token] {});
+    TimerId victim;
     TimerId self;
+    TimerQueue queue;
+    victim = queue.add(1h, [token] {});
     self = queue.add(1h, [&, guard = at_death([&, token] {
                                cancels += queue.cancel(victim) ? 1 : 0;
                                cancels += queue.cancel(self) ? 1 : 0;
