@@ -41,6 +41,13 @@ constexpr Ready reportable(Ready interest) noexcept {
   return interest | ends | (any(interest, Ready::readable) ? Ready::read_closed : Ready::none);
 }
 
+// The first watch operation from `op` on that is to be told one of `bits`.
+WatchOp* first_pending(Op* op, Ready bits) noexcept {
+  auto* watch = static_cast<WatchOp*>(op);
+  while (watch != nullptr && !any(watch->pending & bits)) watch = watch->next_watch;
+  return watch;
+}
+
 void finish(Op& op, std::int32_t result) noexcept {
   op.result = result;
   op.state = OpState::idle;
@@ -112,6 +119,7 @@ class ReadinessBackend final : public Backend {
   void unpark_send(SendOp& op) noexcept;
   void unpark_watch(WatchOp& op) noexcept;
   void end_watch(WatchedSource& source) noexcept;
+  void drop_watched(WatchedSource& source) noexcept;
 
   PollerState poller_;
   Calls& calls_;
@@ -235,9 +243,7 @@ void ReadinessBackend::find_unqueued() noexcept {
   poller_.for_each_token([this](std::uint64_t token) {
     Source& source = *reinterpret_cast<Source*>(token);
     if (source.kind == SourceKind::watched) {
-      auto* op = static_cast<WatchOp*>(source.in);
-      while (op != nullptr && !any(op->pending)) op = op->next_watch;
-      if (op != nullptr) enqueue(source);
+      if (first_pending(source.in, all_bits) != nullptr) enqueue(source);
     } else if (any(source.ready) && (source.in != nullptr || source.out != nullptr)) {
       enqueue(source);
     }
@@ -451,8 +457,7 @@ Op* ReadinessBackend::next_of_listener(Source& source) {
 Op* ReadinessBackend::next_of_watched(WatchedSource& source) {
   // What a stop or an exception left over is old: level-triggered, it has come again if it is true.
   const Ready valid = source.turn == turn_ ? all_bits : Ready::invalid;
-  auto* op = static_cast<WatchOp*>(source.in);
-  while (op != nullptr && !any(op->pending & valid)) op = op->next_watch;
+  WatchOp* op = first_pending(source.in, valid);
   if (op == nullptr) return nullptr;
   op->ready = op->pending & valid;
   op->pending = Ready::none;
@@ -461,11 +466,7 @@ Op* ReadinessBackend::next_of_watched(WatchedSource& source) {
     op->ready &= ~op->pending;
   }
   op->result = 0;
-  bool more = false;
-  for (auto* other = op; other != nullptr; other = other->next_watch) {
-    more = more || any(other->pending & valid);
-  }
-  if (more) {
+  if (first_pending(op, valid) != nullptr) {
     ++visits_left_;
     enqueue(source);
   }
@@ -721,17 +722,18 @@ Started ReadinessBackend::start_watch(WatchOp& op) {
 void ReadinessBackend::end_watch(WatchedSource& source) noexcept {
   if (kind() == BackendKind::epoll) {
     watched_.rest(source);
-    return;
+  } else {
+    drop_watched(source);
   }
-  dequeue(source);
-  watched_.drop(source);
 }
 
 void ReadinessBackend::unpark_watch(WatchOp& op) noexcept {
-  WatchedSource* unused = watched_.remove(op);
-  if (unused == nullptr) return;
-  dequeue(*unused);
-  watched_.drop(*unused);
+  if (WatchedSource* unused = watched_.remove(op)) drop_watched(*unused);
+}
+
+void ReadinessBackend::drop_watched(WatchedSource& source) noexcept {
+  dequeue(source);
+  watched_.drop(source);
 }
 
 int ReadinessBackend::change_interest(WatchOp& op, Ready interest) {

@@ -151,8 +151,7 @@ void queue_error(ListenerRecord& listener, std::unique_ptr<AcceptNotice> notice,
   notice->listener = &listener;
   notice->callback = listener.on_accept;
   notice->error = error;
-  listener.add_queued_work();
-  listener.core->queue_finished(*notice.release());
+  listener.core->queue_finished(listener, *notice.release());
 }
 
 void retry_starved(LoopCore& core);

@@ -77,8 +77,7 @@ void queue_signals(LoopCore& core, std::uint64_t bits) {
             record.caught = record.signal;
             if (record.op_queued) return;
             record.op_queued = true;
-            record.add_queued_work();
-            owner.queue_finished(record);
+            owner.queue_finished(record, record);
           },
           &context);
 }

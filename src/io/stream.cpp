@@ -342,8 +342,7 @@ void queue_notice(StreamRecord& stream, std::unique_ptr<Notice> notice, int erro
   notice->run = run_notice;
   notice->stream = &stream;
   notice->error = error;
-  stream.add_queued_work();
-  stream.core->queue_finished(*notice.release());
+  stream.core->queue_finished(stream, *notice.release());
 }
 
 void queue_done(StreamRecord& stream, TcpStream::DoneCallback&& callback, int error,
@@ -404,8 +403,7 @@ void end_receive(StreamRecord& stream, CloseMode mode) noexcept {
   if (mode == CloseMode::silent || !user) return;
   stream.result = -ECANCELED;
   stream.op_queued = true;
-  stream.add_queued_work();
-  stream.core->queue_finished(stream.receive_op());
+  stream.core->queue_finished(stream, stream.receive_op());
 }
 
 void end_receive_into(StreamRecord& stream, CloseMode mode) noexcept {
@@ -418,8 +416,7 @@ void end_receive_into(StreamRecord& stream, CloseMode mode) noexcept {
     return;
   }
   request->queued = true;
-  stream.add_queued_work();
-  stream.core->queue_finished(*request);
+  stream.core->queue_finished(stream, *request);
 }
 
 void end_connect(StreamRecord& stream, CloseMode mode) noexcept {
@@ -432,8 +429,7 @@ void end_connect(StreamRecord& stream, CloseMode mode) noexcept {
   }
   request->result = -ECANCELED;
   request->queued = true;
-  stream.add_queued_work();
-  stream.core->queue_finished(*request);
+  stream.core->queue_finished(stream, *request);
 }
 
 void end_extras(StreamRecord& stream, CloseMode mode) noexcept {
@@ -524,7 +520,8 @@ int receive_refusal(StreamRecord& stream) noexcept {
   return 0;
 }
 
-void refuse_receive(StreamRecord& stream, TcpStream::ReceiveCallback&& callback, int error) {
+template <class ResultCallback>
+void refuse_receive(StreamRecord& stream, ResultCallback&& callback, int error) {
   if (stream.core->dead()) return;
   detail::queue_done(
       stream,
@@ -595,10 +592,7 @@ void TcpStream::receive_into(std::span<std::byte> bytes, CountCallback callback,
     }
     error = -request->result;
   }
-  detail::queue_done(
-      stream,
-      [told = std::move(callback)](Result<void> done) mutable { told(Failure(done.error())); },
-      error, "receive");
+  refuse_receive(stream, std::move(callback), error);
 }
 
 void TcpStream::set_receive_timeout(Duration timeout) {

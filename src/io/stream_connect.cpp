@@ -120,8 +120,7 @@ void start_connect(StreamRecord& stream, ConnectRequest& request, const Address&
   }
   request.result = result;
   request.queued = true;
-  stream.add_queued_work();
-  stream.core->queue_finished(request);
+  stream.core->queue_finished(stream, request);
 }
 
 int connect_refusal(StreamRecord& stream) noexcept {

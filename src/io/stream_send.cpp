@@ -32,8 +32,7 @@ void queue_marks(StreamRecord& stream) noexcept {
   extras.marks_queued = true;
   extras.mark_work.run = run_marks;
   extras.mark_work.next = nullptr;
-  stream.add_queued_work();
-  stream.core->queue_finished(extras.mark_work);
+  stream.core->queue_finished(stream, extras.mark_work);
 }
 
 // Bytes have joined the queue.
@@ -160,8 +159,7 @@ void run_send_timeout(TimerWork* work) {
 void queue_request(SendRequest& request, int result) noexcept {
   request.result = result;
   request.queued = true;
-  request.stream->add_queued_work();
-  request.stream->core->queue_finished(request);
+  request.stream->core->queue_finished(*request.stream, request);
 }
 
 // Connected, and nothing was ever queued or configured: what most connections are.

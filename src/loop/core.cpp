@@ -507,8 +507,7 @@ void LoopCore::start_timer(TimerWork& timer, std::int64_t delay_ns) noexcept {
   // step there; only a pass in progress must not run it any more.
   if (in_timer_phase_ && !mutated("T095")) timers_.stop(timer);
   if (fresh_end_ == fresh_limit_) close_fresh_gaps();
-  timer.position = static_cast<std::uint32_t>(fresh_end_ - fresh_.get());
-  *fresh_end_++ = &timer;
+  append_fresh(timer);
 }
 
 void LoopCore::start_timer_at(TimerWork& timer, std::int64_t deadline_ns) noexcept {
@@ -538,9 +537,7 @@ void LoopCore::remove_fresh(TimerWork& timer) noexcept {
 void LoopCore::close_fresh_gaps() noexcept {
   TimerWork** const end = std::exchange(fresh_end_, fresh_.get());
   for (TimerWork** each = fresh_.get(); each != end; ++each) {
-    if (*each == nullptr) continue;
-    (*each)->position = static_cast<std::uint32_t>(fresh_end_ - fresh_.get());
-    *fresh_end_++ = *each;
+    if (*each != nullptr) append_fresh(**each);
   }
 }
 

@@ -95,8 +95,11 @@ class LoopCore {
 
   // ---- Queues ----
   void post(PostCallback&& task);
-  /** A finished operation whose callback runs in the completion phase. */
-  void queue_finished(Work& work) noexcept { finished_.push(&work); }
+  /** A finished work of a record, whose callback runs in the completion phase: see work_taken(). */
+  void queue_finished(HandleRecord& record, Work& work) noexcept {
+    record.add_queued_work();
+    finished_.push(&work);
+  }
   /** True while the queues are thrown away: works free themselves without calling anybody. */
   bool discarding() const noexcept { return dead_; }
   PostNode* make_post_node(PostCallback&& task);
@@ -119,8 +122,7 @@ class LoopCore {
     if (timer.position != TimerWork::placed || in_timer_phase_ || fresh_end_ == fresh_limit_) {
       return false;
     }
-    timer.position = static_cast<std::uint32_t>(fresh_end_ - fresh_.get());
-    *fresh_end_++ = &timer;
+    append_fresh(timer);
     return true;
   }
   /** At `deadline_ns` of the loop's clock. */
@@ -255,6 +257,10 @@ class LoopCore {
   bool must_look() const noexcept;
   bool have_timers() const noexcept { return !fresh_empty() || !timers_.empty(); }
   bool fresh_empty() const noexcept { return fresh_end_ == fresh_.get(); }
+  void append_fresh(TimerWork& timer) noexcept {
+    timer.position = static_cast<std::uint32_t>(fresh_end_ - fresh_.get());
+    *fresh_end_++ = &timer;
+  }
   void remove_fresh(TimerWork& timer) noexcept;
   void close_fresh_gaps() noexcept;
   void free_record(HandleRecord& record) noexcept;
