@@ -521,7 +521,7 @@ int receive_refusal(StreamRecord& stream) noexcept {
 }
 
 template <class ResultCallback>
-void refuse_receive(StreamRecord& stream, ResultCallback&& callback, int error) {
+void refuse_receive(StreamRecord& stream, ResultCallback callback, int error) {
   if (stream.core->dead()) return;
   detail::queue_done(
       stream,
