@@ -143,6 +143,9 @@ TEST_P(KindTraps, TrapT031LoopThreadWhoseCallsFail) {
   using detail::CallId;
   for (std::size_t number = 0; number < call_count; ++number) {
     const auto call = static_cast<CallId>(number);
+    // Nothing else ends a wait; the kernel refuses the write only when the counter is full, and
+    // then the thread is awake (eventfd(2)).
+    if (call == CallId::event_write) continue;
     detail::FaultCalls calls;
     LoopThread thread([&](Loop&) { calls.refuse(call, EIO); },
                       LoopOptions{.backend = GetParam(), .system_calls = &calls});
