@@ -33,12 +33,6 @@ function(evix_add_test_program layer)
     target_precompile_headers(test_${layer} REUSE_FROM test_support)
   endif()
 
-  # Tests that count and refuse allocations bring operator new; ThreadSanitizer's library has its
-  # own. The program's comes first, and still ends in the malloc that the sanitizer watches.
-  if(layer STREQUAL "regress" AND EVIX_SANITIZE STREQUAL "thread")
-    target_link_options(test_${layer} PRIVATE -Wl,--allow-multiple-definition)
-  endif()
-
   evix_glob(c_sources "tests/${layer}/*.c")
   if(c_sources)
     add_library(test_${layer}_c OBJECT ${c_sources})

@@ -8,13 +8,15 @@ namespace {
 thread_local int allocations = 0;
 thread_local int until_failure = 0;  // 0: none
 
-void* allocate(std::size_t size) noexcept {
+[[maybe_unused]] void* allocate(std::size_t size) noexcept {
   ++allocations;
   if (until_failure != 0 && --until_failure == 0) return nullptr;
   return std::malloc(size == 0 ? 1 : size);
 }
 
 }  // namespace
+
+#ifndef EVIX_ALLOCATIONS_UNSEEN
 
 // All that is not aligned beyond the usual, for a sanitizer has functions of its own for each of
 // these.
@@ -31,6 +33,8 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+
+#endif
 
 namespace evix::test {
 

@@ -12,6 +12,7 @@ namespace evix::test {
 namespace {
 
 TEST(LoopThreadPostAllocates, NoMoreThanThePostItself) {
+  EVIX_NEEDS_ALLOCATIONS();
   LoopThread thread;
   std::array<void*, 4> captured{};
   int runs = 0;
