@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "advice.hpp"
 #include "parse.hpp"
@@ -170,12 +171,21 @@ void add_load(CLI::App& app, LoadOptions& options) {
   app.final_callback([&options] { reject_too_much_in_flight(options); });
 }
 
+// What CLI11 says, but "a subcommand is required" helps nobody who misspelled one.
+std::string explain(const CLI::App* app, const CLI::Error& error) {
+  const std::vector<std::string> rest = app->remaining();
+  const bool misspelled = app->get_subcommands().empty() && !rest.empty();
+  return (misspelled ? "'" + rest.front() + "' is no command of evix" : std::string(error.what())) +
+         "\nRun with --help for more information.\n";
+}
+
 }  // namespace
 
 std::expected<Command, int> parse_command(int argument_count, const char* const* arguments) {
   CLI::App app("The program of evix, an event loop library", "evix");
   app.set_version_flag("--version", "evix " EVIX_VERSION_TEXT);
   app.require_subcommand(1);
+  app.failure_message(explain);
   app.footer("'evix COMMAND --help' explains a command.\n\n" + std::string(exit_codes));
 
   DoctorOptions doctor;

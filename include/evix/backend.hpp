@@ -27,7 +27,7 @@ enum class BackendKind : unsigned char {
 EVIX_API std::string_view to_string(BackendKind kind) noexcept;
 
 /** The backend with this name; Errc::backend_unknown lists the valid names. */
-EVIX_API Result<BackendKind> backend_kind(std::string_view name);
+[[nodiscard]] EVIX_API Result<BackendKind> backend_kind(std::string_view name);
 
 /** What was decided about one backend, and why. */
 struct BackendChoice {

@@ -155,7 +155,7 @@ class EVIX_API Loop {
   Loop();
   explicit Loop(const LoopOptions& options);
   /** @return backend_unknown or backend_unavailable with the reason, or what the kernel said. */
-  static Result<Loop> create(const LoopOptions& options = {});
+  [[nodiscard]] static Result<Loop> create(const LoopOptions& options = {});
 
   Loop(Loop&&) noexcept;
   Loop& operator=(Loop&&) noexcept;
@@ -228,7 +228,7 @@ class EVIX_API Loop {
    * registers all descriptors in them. Signals caught for the parent are forgotten. The parent is
    * not touched. Until then run() returns Errc::forked; destroying the loop is always allowed.
    */
-  Result<void> after_fork();
+  [[nodiscard]] Result<void> after_fork();
 
   /** Called directly before and after each wait, for bindings. Empty: none. */
   void set_wait_hooks(Callback<void()> before, Callback<void()> after);

@@ -63,7 +63,7 @@ struct PollerOptions {
 class EVIX_API Poller {
  public:
   /** @return backend_unavailable, or what the kernel said to making the kernel object. */
-  static Result<Poller> create(PollerOptions options = {});
+  [[nodiscard]] static Result<Poller> create(PollerOptions options = {});
   /** For loops: over this driver. @param events_max as in PollerOptions. */
   static Poller over(std::unique_ptr<detail::PollDriver> driver, std::size_t events_max = 256);
 
@@ -84,11 +84,11 @@ class EVIX_API Poller {
    *         says that the number was closed by others and means another descriptor now, the new
    *         interest is added and the old one gets an event with Ready::invalid.
    */
-  Result<InterestId> add(native_handle handle, Ready interest, Trigger trigger, std::uint64_t token,
-                         bool enabled = true);
+  [[nodiscard]] Result<InterestId> add(native_handle handle, Ready interest, Trigger trigger,
+                                       std::uint64_t token, bool enabled = true);
   /** As add(), but the kernel is asked before the call returns, with its answer. */
-  Result<InterestId> add_now(native_handle handle, Ready interest, Trigger trigger,
-                             std::uint64_t token);
+  [[nodiscard]] Result<InterestId> add_now(native_handle handle, Ready interest, Trigger trigger,
+                                           std::uint64_t token);
   /** Changes interest and trigger; a disabled interest stays disabled. @return stale_handle. */
   Result<void> modify(InterestId id, Ready interest, Trigger trigger);
   Result<void> set_token(InterestId id, std::uint64_t token);
@@ -119,7 +119,7 @@ class EVIX_API Poller {
    *         timeout). Events of an earlier wait that were not walked are dropped and, as long as
    *         their descriptors are ready, come again.
    */
-  Result<std::size_t> wait(Duration timeout);
+  [[nodiscard]] Result<std::size_t> wait(Duration timeout);
   /** The next event whose interest still exists and is enabled. */
   std::optional<PollEvent> next();
 
@@ -127,7 +127,7 @@ class EVIX_API Poller {
   std::size_t size() const noexcept;
 
   /** In a child after fork(2): makes a new kernel object and registers all interests in it. */
-  Result<void> after_fork();
+  [[nodiscard]] Result<void> after_fork();
 
   /** For the loop: what is behind. */
   detail::PollerState& state() noexcept { return *state_; }

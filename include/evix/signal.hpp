@@ -32,11 +32,11 @@ class EVIX_API SignalWatcher : public Handle {
    * Watches until stop().
    * @param signal 1..64. @return EINVAL for numbers that cannot be caught or do not exist.
    */
-  Result<void> start(int signal, SignalCallback callback,
-                     std::source_location location = std::source_location::current());
+  [[nodiscard]] Result<void> start(int signal, SignalCallback callback,
+                                   std::source_location location = std::source_location::current());
   /** Watches until the first call. */
-  Result<void> once(int signal, SignalCallback callback,
-                    std::source_location location = std::source_location::current());
+  [[nodiscard]] Result<void> once(int signal, SignalCallback callback,
+                                  std::source_location location = std::source_location::current());
   void stop() noexcept;
 
   /** The signal being watched; 0 when stopped. */

@@ -94,7 +94,7 @@ class EVIX_API TcpStream : public Handle {
   explicit TcpStream(detail::StreamRecord* record) noexcept;
 
   /** Takes over a connected stream socket of the caller: sets it non-blocking and closes it. */
-  static Result<TcpStream> adopt(Loop& loop, native_handle handle);
+  [[nodiscard]] static Result<TcpStream> adopt(Loop& loop, native_handle handle);
 
   /**
    * Connects. Success means connected: SO_ERROR is read and the peer has a name (connect(2)).
@@ -142,7 +142,7 @@ class EVIX_API TcpStream : public Handle {
     return send_copy(std::as_bytes(std::span(text.data(), text.size())));
   }
   /** Sends what the kernel takes now; 0 when it takes nothing or sends are queued. */
-  Result<std::size_t> try_send(std::span<const std::byte> bytes);
+  [[nodiscard]] Result<std::size_t> try_send(std::span<const std::byte> bytes);
   /** Half-close: the peer sees the end after all queued sends. shutdown(2) with SHUT_WR. */
   void shutdown_send(DoneCallback callback,
                      std::source_location location = std::source_location::current());
@@ -213,11 +213,12 @@ class EVIX_API TcpListener : public Handle {
   explicit TcpListener(Loop& loop);
 
   /** Binds and listens: bind(2), listen(2). @return what failed, with the address. */
-  Result<void> listen(const Address& address, const ListenOptions& options = {});
-  Result<void> listen(std::string_view text, const ListenOptions& options = {});
+  [[nodiscard]] Result<void> listen(const Address& address, const ListenOptions& options = {});
+  [[nodiscard]] Result<void> listen(std::string_view text, const ListenOptions& options = {});
   /** As listen() and accept_start(). */
-  Result<void> listen(std::string_view text, AcceptCallback callback,
-                      std::source_location location = std::source_location::current());
+  [[nodiscard]] Result<void> listen(
+      std::string_view text, AcceptCallback callback,
+      std::source_location location = std::source_location::current());
 
   /**
    * A call for each connection until accept_stop(). Errors that end it are reported once. Being out

@@ -38,13 +38,13 @@ class EVIX_API Watcher : public Handle {
   explicit Watcher(Loop& loop);
 
   /** Watches until stop(). Starting a started watcher restarts it with what is given. */
-  Result<void> start(native_handle handle, Ready interest, ReadyCallback callback,
-                     std::source_location location = std::source_location::current());
+  [[nodiscard]] Result<void> start(native_handle handle, Ready interest, ReadyCallback callback,
+                                   std::source_location location = std::source_location::current());
   /** Watches until the first call; the watcher is stopped when its callback runs. */
-  Result<void> once(native_handle handle, Ready interest, ReadyCallback callback,
-                    std::source_location location = std::source_location::current());
+  [[nodiscard]] Result<void> once(native_handle handle, Ready interest, ReadyCallback callback,
+                                  std::source_location location = std::source_location::current());
   /** Watches for something else with the same callback. @return Errc::closed when not started. */
-  Result<void> set_interest(Ready interest);
+  [[nodiscard]] Result<void> set_interest(Ready interest);
   void stop() noexcept;
 
   /** The descriptor being watched; no_handle when stopped. */

@@ -154,6 +154,14 @@ class Usage(Case):
                 self.assertEqual("", result.stdout)
                 self.assertNotEqual("", result.stderr)
 
+    def test_a_misspelled_command_is_named(self):
+        for arguments in (["ecko"], ["ecko", "--listen", "127.0.0.1:0"]):
+            with self.subTest(arguments=arguments):
+                result = evix(*arguments)
+                self.check_exit(2, result)
+                self.assertEqual("'ecko' is no command of evix\n"
+                                 "Run with --help for more information.\n", result.stderr)
+
     def test_bad_addresses_are_exit_code_2_with_an_example(self):
         for text in ["", "127.0.0.1", "127.0.0.1:", ":3000", "3000", "localhost:3000",
                      "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:3000x", "127.0.0.1.1:3000",
