@@ -78,8 +78,9 @@ struct StreamExtras {
   int send_error = 0;            ///< latched: no send after it
   bool shutdown_wanted = false;  ///< after the queued sends
   bool shutdown_done = false;
-  bool full = false;      ///< at the high mark, not yet back at the low one
-  bool full_due = false;  ///< to be told
+  bool full = false;       ///< at the high mark, not yet back at the low one
+  bool told_full = false;  ///< the mark that was told last
+  bool full_due = false;   ///< to be told; with both, the one that was not told last is first
   bool drained_due = false;
   bool marks_queued = false;
   bool mark_running = false;  ///< on_mark is out, and comes back unless it was replaced

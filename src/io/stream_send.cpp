@@ -35,17 +35,23 @@ void queue_marks(StreamRecord& stream) noexcept {
   stream.core->queue_finished(stream, extras.mark_work);
 }
 
+// The queue has passed a mark. What has not been told by then merges with it, so that the last mark
+// told is the state of the queue.
+void note_mark(StreamRecord& stream, bool full) noexcept {
+  StreamExtras& extras = *stream.extras;
+  extras.full = full;
+  (full ? extras.full_due : extras.drained_due) = true;
+  if (full != extras.told_full) (full ? extras.drained_due : extras.full_due) = false;
+  queue_marks(stream);
+}
+
 // Bytes have joined the queue.
 void note_queued(StreamRecord& stream, std::size_t size) noexcept {
   StreamExtras& extras = *stream.extras;
   extras.queued_bytes += size;
   stream.core->count_send_queue(static_cast<std::int64_t>(size));
   if (mutated("T066")) return;
-  if (!extras.full && queued_bytes(stream) >= extras.marks.high_bytes) {
-    extras.full = true;
-    extras.full_due = true;
-    queue_marks(stream);
-  }
+  if (!extras.full && queued_bytes(stream) >= extras.marks.high_bytes) note_mark(stream, true);
 }
 
 // Bytes have left it.
@@ -53,11 +59,7 @@ void note_sent(StreamRecord& stream, std::size_t size) noexcept {
   StreamExtras& extras = *stream.extras;
   extras.queued_bytes -= size;
   stream.core->count_send_queue(-static_cast<std::int64_t>(size));
-  if (extras.full && queued_bytes(stream) <= extras.marks.low_bytes) {
-    extras.full = false;
-    extras.drained_due = true;
-    queue_marks(stream);
-  }
+  if (extras.full && queued_bytes(stream) <= extras.marks.low_bytes) note_mark(stream, false);
 }
 
 // The callback may replace itself, or destroy the handle: it is moved out while it runs.
@@ -83,12 +85,13 @@ void run_marks(Work* work) {
   const WorkTaken taken(stream);
   extras->marks_queued = false;
   if (extras->mark_running) return;
-  const bool unwanted = stream.released || stream.core->discarding();
-  const bool full = std::exchange(extras->full_due, false);
-  if (full && !unwanted && extras->on_mark) tell_mark(stream, WaterMark::full);
-  if (stream.released || stream.core->dead()) return;
-  const bool drained = std::exchange(extras->drained_due, false);
-  if (drained && extras->on_mark) tell_mark(stream, WaterMark::drained);
+  for (int marks = 0; marks < 2; ++marks) {
+    if (stream.released || stream.core->dead() || !extras->on_mark) return;
+    bool& due = extras->told_full ? extras->drained_due : extras->full_due;
+    if (!std::exchange(due, false)) return;
+    extras->told_full = !extras->told_full;
+    tell_mark(stream, extras->told_full ? WaterMark::full : WaterMark::drained);
+  }
 }
 
 // The callback of a finished send. The request dies here.
@@ -434,10 +437,9 @@ void TcpStream::set_water_marks(const WaterMarks& marks, WaterMarkCallback callb
   extras.mark_running = false;
   const WaterMarkCallback before = std::exchange(extras.on_mark, std::move(callback));
   // A queue that stands above the new mark already is told about; it would go unnoticed else.
-  const bool above = detail::queued_bytes(stream) >= marks.high_bytes;
-  extras.full = above && stream.socket.out != nullptr;
-  extras.full_due = extras.full;
-  if (extras.full) detail::queue_marks(stream);
+  extras.full = extras.told_full = extras.full_due = extras.drained_due = false;
+  const std::size_t queued = detail::queued_bytes(stream);
+  if (queued != 0 && queued >= marks.high_bytes) detail::note_mark(stream, true);
 }
 
 std::size_t TcpStream::send_queue_bytes() const noexcept {
