@@ -25,6 +25,8 @@ struct ReceiveFrame {
   bool replaced = false;
   /** Owned, on the heap: it is rare, and a frame is made for every buffer. */
   TcpStream::ReceiveCallback* replacement = nullptr;
+  /** The last replacement, while it is called in a nested run. */
+  TcpStream::ReceiveCallback* running = nullptr;
 };
 
 namespace {
@@ -94,34 +96,49 @@ class NextCallback {
   std::unique_ptr<TcpStream::ReceiveCallback> boxed_;
 };
 
+// A send has been given the reset, after which the kernel says "end" to every receive. An end from
+// before the reset would have given the send EPIPE instead.
+bool ended_by_reset(const StreamRecord& stream) noexcept {
+  return stream.extras != nullptr && stream.extras->send_error == ECONNRESET;
+}
+
 Result<Buffer> take_result(StreamRecord& stream) noexcept {
   BufferBlock* block = std::exchange(stream.block, nullptr);
   if (block != nullptr) [[likely]] {
     return Result<Buffer>(std::in_place, block, block->bytes(),
                           static_cast<std::size_t>(stream.result));
   }
+  if (stream.result == 0 && ended_by_reset(stream)) stream.result = -ECONNRESET;
   const bool hides_reset = mutated("T059") && stream.result == -ECONNRESET;
   if (stream.result >= 0 || hides_reset) return Result<Buffer>(std::in_place);
   return Failure(make_error(-stream.result, "receive", subject_of(stream)));
 }
 
 // Inside a nested run the stream may have been given another callback while the first one is still
-// running further out: that one waits in the outer frame and runs from the stack.
+// running further out: that one waits in the outer frame and runs from the stack; in a run nested
+// further it is called again where it is.
 void call_nested(StreamRecord& stream, ReceiveFrame& outermost) {
-  struct Restore {
+  if (outermost.replacement == nullptr) {
+    Result<Buffer> result = take_result(stream);
+    if (outermost.running != nullptr) (*outermost.running)(std::move(result));
+    return;
+  }
+  struct Call {
     StreamRecord& stream;
     ReceiveFrame& outermost;
     std::unique_ptr<TcpStream::ReceiveCallback> callback;
-    ~Restore() {
+    TcpStream::ReceiveCallback* outer;
+    ~Call() {
+      outermost.running = outer;
       if (stream.receiving() && outermost.replacement == nullptr) {
         outermost.replacement = callback.release();
       }
     }
-  } running{
-      stream, outermost,
-      std::unique_ptr<TcpStream::ReceiveCallback>(std::exchange(outermost.replacement, nullptr))};
-  Result<Buffer> result = take_result(stream);
-  if (running.callback != nullptr) (*running.callback)(std::move(result));
+  } call{stream, outermost,
+         std::unique_ptr<TcpStream::ReceiveCallback>(std::exchange(outermost.replacement, nullptr)),
+         outermost.running};
+  outermost.running = call.callback.get();
+  (*call.callback)(take_result(stream));
 }
 
 void call_receive(StreamRecord& stream) {
@@ -238,6 +255,7 @@ void run_receive_into(Work* work) {
   }
   const WorkTaken taken(stream);
   if (stream.released || stream.core->discarding()) return;
+  if (request.result == 0 && ended_by_reset(stream)) request.result = -ECONNRESET;
   if (request.result >= 0) {
     owned->callback(static_cast<std::size_t>(request.result));
   } else {
