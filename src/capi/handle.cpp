@@ -55,6 +55,7 @@ int evix_loop_each_handle(evix_loop_t* loop, evix_handle_info_fn callback, void*
     for (HandleState* handle = state.handles; handle != nullptr; handle = handle->next) {
       seen.emplace_back(handle, handle->id);
     }
+    const InCallback inside(state);
     int visited = 0;
     evix::HandleInfo words{};
     evix_handle_info_t info;

@@ -33,7 +33,7 @@ LoopState& take_state() {
 void forget_runners() noexcept {
   for (LoopState* state = made_states; state != nullptr; state = state->next_made) {
     if (state->runner.load(std::memory_order_relaxed) == current_thread()) continue;
-    state->in_backend = state->in_hook = false;
+    state->in_backend = state->in_hook = state->in_callback = false;
     state->runner.store(nullptr, std::memory_order_relaxed);
   }
 }
@@ -184,7 +184,9 @@ LoopState* create_loop(const evix_loop_options_t& options, const char* function)
 }
 
 int destroy_loop(LoopState& state, const char* function) noexcept {
-  if (state.loop->running()) return fail(Errc::busy, function, "inside a callback");
+  if (state.loop->running() || state.in_callback) {
+    return fail(Errc::busy, function, "inside a callback");
+  }
   state.runner.store(current_thread(), std::memory_order_relaxed);
   state.phase.store(LoopState::Phase::destroying, std::memory_order_seq_cst);
   wait_for_pins(*state.entry);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/thread_id.hpp"
 #include "capi/registry.hpp"
@@ -41,6 +42,7 @@ struct LoopState {
   CustomDriver* driver = nullptr;  ///< of a program's own backend
   bool in_backend = false;         ///< inside one of its five functions
   bool in_hook = false;
+  bool in_callback = false;  ///< of a function that does not run the loop
 
   evix_callback_fn before_wait = nullptr;
   evix_callback_fn after_wait = nullptr;
@@ -73,6 +75,20 @@ struct HandleState {
   int line = 0;
 
   void* pointer() const noexcept { return reinterpret_cast<void*>(id); }
+};
+
+/** While a callback runs outside of the run functions: the loop may not be destroyed. */
+class InCallback {
+ public:
+  explicit InCallback(LoopState& state) noexcept
+      : state_(state), before_(std::exchange(state.in_callback, true)) {}
+  InCallback(const InCallback&) = delete;
+  InCallback& operator=(const InCallback&) = delete;
+  ~InCallback() { state_.in_callback = before_; }
+
+ private:
+  LoopState& state_;
+  const bool before_;
 };
 
 /** Takes the place that evix_here() left on this thread. */

@@ -69,8 +69,12 @@ void run_thread(Beginning& beginning) noexcept {
   write_text(evix_last_error(), outcome.words, sizeof outcome.words);
   beginning.outcome.set_value(outcome);
   if (code == 0) {
-    if (begin != nullptr) begin(loop->pointer(), data);
-    thread.result = run_until_stopped(*loop, "evix_loop_thread");
+    thread.result = guarded(function, [&] {
+      const InCallback inside(*loop);
+      if (begin != nullptr) begin(loop->pointer(), data);
+      return 0;
+    });
+    if (thread.result == 0) thread.result = run_until_stopped(*loop, "evix_loop_thread");
   }
   ender = Waker();
   until_join = KeepAlive();
