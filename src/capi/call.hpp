@@ -113,12 +113,11 @@ typename T::CType* make_handle(LoopState& loop, Start&& start) {
   auto state = std::make_unique<T>(*loop.loop);
   take_place(*state);
   add_handle(loop, *state, T::kind);
-  T* handle = state.release();
-  if (start(*handle) != 0) {
-    delete_handle(handle);
-    return nullptr;
-  }
-  return static_cast<typename T::CType*>(handle->pointer());
+  // Also when it throws: nobody could free what has no pointer.
+  const auto undo = [](T* made) { delete_handle(made); };
+  std::unique_ptr<T, decltype(undo)> handle(state.release());
+  if (start(*handle) != 0) return nullptr;
+  return static_cast<typename T::CType*>(handle.release()->pointer());
 }
 
 }  // namespace evix::detail::capi

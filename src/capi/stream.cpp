@@ -57,8 +57,9 @@ int no_callback(const char* function) noexcept {
 int no_bytes(const char* function) noexcept { return fail_errno(EINVAL, function, "no bytes"); }
 
 /**
- * From here on the pointer is stale. The state, and the C++ handle in it, live until the close
- * completes: operations of a handle that is destroyed would report to nobody.
+ * From here on the pointer is stale; only once the close is certain. The state, and the C++ handle
+ * in it, live until the close completes: operations of a handle that is destroyed would report to
+ * nobody.
  */
 void begin_close(StreamState& state, evix_callback_fn callback, void* data) noexcept {
   state.closed = callback;
@@ -74,9 +75,14 @@ void end_close(StreamState* state) {
 }
 
 int close(StreamState& state, evix_callback_fn callback, void* data) {
-  begin_close(state, callback, data);
   StreamState* self = &state;
-  state.stream.close([self] { end_close(self); });
+  try {
+    state.stream.close([self] { end_close(self); });
+  } catch (const std::bad_alloc&) {
+    if (callback != nullptr) throw;  // nothing has happened
+    state.stream.close();            // which needs no memory; the state goes with the loop
+  }
+  begin_close(state, callback, data);
   return 0;
 }
 
@@ -307,8 +313,8 @@ int evix_stream_close_gracefully(evix_stream_t* stream, size_t drain_bytes_max, 
     if (drain_bytes_max != 0) limits.drain_bytes_max = drain_bytes_max;
     if (timeout_ns != 0) limits.timeout = to_duration(timeout_ns);
     StreamState* self = &state;
-    begin_close(state, callback, data);
     state.stream.close_gracefully(limits, [self] { end_close(self); });
+    begin_close(state, callback, data);
     return 0;
   });
 }
