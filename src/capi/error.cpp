@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <string>
 
@@ -80,9 +81,10 @@ int evix_last_error_code(void) { return capi::last_code; }
 
 const char* evix_error_text(int code) {
   try {
+    const int number = code == INT_MIN ? INT_MAX : -code;  // no code either
     const std::error_code known = code <= EVIX_ECLOSED
-                                      ? std::error_code(-code, evix::evix_category())
-                                      : std::error_code(-code, std::system_category());
+                                      ? std::error_code(number, evix::evix_category())
+                                      : std::error_code(number, std::system_category());
     const std::string text = code == EVIX_ETHROWN ? "a callback threw an exception"
                              : code < 0           ? evix::Error(known, nullptr).message()
                                                   : "success";
