@@ -144,6 +144,7 @@ class Life {
 };
 
 TEST(CApiOutOfMemory, EachAllocationFailsOnce) {
+  EVIX_NEEDS_ALLOCATIONS();
   Life().run();  // what is made once for the process is there afterwards
   int nth = 1;
   for (bool happened = true; happened && !HasFailure(); ++nth) {
