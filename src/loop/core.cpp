@@ -366,12 +366,12 @@ int LoopCore::wait_in_backend(std::int64_t timeout_ns, bool read_clock) {
 }
 
 // A signal that means nothing to this loop does not end its wait: what a handler has for it is in
-// the mailbox, and the event is written then.
+// the mailbox, and the event is written then. A program's own backend may say EINTR for ever.
 int LoopCore::sleep_in_backend(std::int64_t begin_ns, std::int64_t timeout_ns) {
   std::int64_t left_ns = timeout_ns;
   for (;;) {
     const int error = backend_->wait(left_ns);
-    if (error != -EINTR || !wake_watched_ || forked()) return error;
+    if (error != -EINTR || backend_->kind() == BackendKind::custom || forked()) return error;
     if (timeout_ns < 0) continue;
     const std::int64_t slept_ns = subtract_saturating(backend_->now(), begin_ns);
     left_ns = subtract_saturating(timeout_ns, slept_ns);

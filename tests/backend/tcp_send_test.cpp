@@ -740,9 +740,16 @@ TEST_P(TcpSend, TrapT066AThousandPeersStayUnderTheLoopsCap) {
   Loop own(capped);
   constexpr std::size_t write_size = 1024;
   const std::size_t peers = scaled(1000, 50);
+  // A thousand full buffers of the usual size are more than the kernel allows all sockets together
+  // (tcp_mem, tcp(7)), and other programs' connections break.
+  constexpr int buffer_bytes = 16 * 1024;
   std::vector<Pair> pairs;
   for (std::size_t i = 0; i < peers; ++i) {
-    pairs.push_back(make_pair(own));
+    pairs.push_back(make_pair(own, buffer_bytes));
+    if (!is_sim()) {
+      const int handle = pairs.back().client.native();
+      ASSERT_EQ(setsockopt(handle, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes), 0);
+    }
     stuff(pairs.back().client);
   }
   const std::string block = pattern(write_size);
