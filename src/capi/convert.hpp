@@ -55,16 +55,22 @@ constexpr int to_events(Ready ready) noexcept {
   return events;
 }
 
+/** Whether an older version of T may have this size: it ends between two fields, never in one. */
+template <class T>
+constexpr bool valid_size(std::size_t size) noexcept {
+  return size >= sizeof(std::size_t) && size <= sizeof(T) && size % alignof(T) == 0;
+}
+
 /**
  * A structure that begins with its size (convention 7), as far as the program knows it; the rest
- * is zero. @return false for a size of zero or one that is larger than the library's.
+ * is zero. @return false for a size that no version of it has, or a later one.
  */
 template <class T>
 bool read_options(const T* from, T& options) noexcept {
   options = T{};
   if (from == nullptr) return true;
   const std::size_t size = from->size;
-  if (size < sizeof(std::size_t) || size > sizeof(T)) return false;
+  if (!valid_size<T>(size)) return false;
   std::memcpy(&options, from, size);
   return true;
 }

@@ -376,7 +376,7 @@ int evix_loop_after_fork(evix_loop_t* loop) {
 
 int evix_loop_counters(evix_loop_t* loop, evix_loop_counters_t* counters) {
   const char* function = __func__;
-  if (counters == nullptr || counters->size < sizeof(size_t) || counters->size > sizeof *counters) {
+  if (counters == nullptr || !valid_size<evix_loop_counters_t>(counters->size)) {
     return fail_errno(EINVAL, function, "size of the counters");
   }
   return with_shared_loop(loop, function, [&](LoopState& state) {

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <climits>
 #include <cstdint>
 #include <string>
 
 // A buffer size near the largest number wrapped around, and what was received was written beyond a
-// block of a few bytes; words for the smallest code negated a number that has no negation.
+// block of a few bytes; words for the smallest code negated a number that has no negation; the size
+// of a structure could cut a pointer in it, and half of that was followed.
 namespace evix::test {
 namespace {
 
@@ -36,6 +38,24 @@ TEST(AbsurdNumbers, BufferOfTheLargestSize) {
     EXPECT_TRUE(received.empty() || received == std::string(4096, 'x'));
     EXPECT_TRUE(server.closed());
   }
+}
+
+TEST(AbsurdNumbers, SizeThatEndsInsideAPointer) {
+  evix_loop_t* loop = evix_loop_create(nullptr);
+  ASSERT_NE(loop, nullptr);
+  evix_connect_options_t options{};
+  options.local_address = "127.0.0.1:0";
+  const auto done = [](evix_stream_t*, int, void*) {};
+  for (std::size_t size = 0; size <= sizeof options + 8; ++size) {
+    options.size = size;
+    evix_stream_t* stream = evix_tcp_connect(loop, "127.0.0.1:1", &options, done, nullptr);
+    const bool valid = size != 0 && size % sizeof(void*) == 0 && size <= sizeof options;
+    EXPECT_EQ(stream != nullptr, valid) << size;
+    if (!valid) {
+      EXPECT_EQ(evix_last_error_code(), -EINVAL);
+    }
+  }
+  EXPECT_EQ(evix_loop_destroy(loop), 0);
 }
 
 TEST(AbsurdNumbers, WordsForAnyCode) {
