@@ -55,6 +55,7 @@ struct WaterMarks {
   std::size_t hard_bytes_max = 16 * 1024 * 1024;
 };
 
+/** What is passed twice before it could be told merges: the last one told is how it stands. */
 enum class WaterMark : std::uint8_t {
   full,     ///< the queue has reached its high mark: stop producing
   drained,  ///< it has come down to its low mark after that
@@ -73,7 +74,7 @@ struct GracefulClose {
  *
  * Receiving: receive() once, or receive_start() until the end. Bytes come as a leased Buffer; an
  * empty one is the end of the stream, and comes once. An error comes after all bytes that arrived
- * before it.
+ * before it; a reset that a send was given comes here too.
  *
  * Sending: sends keep their order and finish partial writes by themselves. When the stream fails,
  * every queued send fails, in order. A failed send does not end receiving.
