@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -192,6 +193,38 @@ int Calls::event_write(int fd) noexcept {
 int Calls::signal_action(int signal, const struct sigaction* action,
                          struct sigaction* before) noexcept {
   return or_errno(::sigaction(signal, action, before));
+}
+
+int Calls::ring_setup(unsigned entries, io_uring_params* parameters) noexcept {
+  return or_errno(static_cast<int>(::syscall(SYS_io_uring_setup, entries, parameters)));
+}
+
+int Calls::ring_enter(int fd, unsigned submit_count, unsigned wait_count, unsigned flags,
+                      const void* argument, std::size_t argument_size) noexcept {
+  return or_errno(static_cast<int>(
+      ::syscall(SYS_io_uring_enter, fd, submit_count, wait_count, flags, argument, argument_size)));
+}
+
+int Calls::ring_register(int fd, unsigned operation, void* argument, unsigned count) noexcept {
+  return or_errno(
+      static_cast<int>(::syscall(SYS_io_uring_register, fd, operation, argument, count)));
+}
+
+int Calls::memory_map(int fd, std::size_t size, std::uint64_t offset, void** memory) noexcept {
+  const int kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED | MAP_POPULATE;
+  void* const mapped =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, kind, fd, static_cast<off_t>(offset));
+  if (mapped == MAP_FAILED) return -errno;
+  *memory = mapped;
+  return 0;
+}
+
+int Calls::memory_unmap(void* memory, std::size_t size) noexcept {
+  return or_errno(::munmap(memory, size));
+}
+
+int Calls::memory_keep_from_children(void* memory, std::size_t size) noexcept {
+  return or_errno(::madvise(memory, size, MADV_DONTFORK));
 }
 
 }  // namespace evix::detail

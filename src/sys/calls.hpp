@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+struct io_uring_params;
+
 /** @file
  * Every system call of the library, one thin function each, behind one replaceable table.
  *
@@ -48,6 +50,12 @@ enum class CallId : std::uint8_t {
   event_read,
   event_write,
   signal_action,
+  ring_setup,
+  ring_enter,
+  ring_register,
+  memory_map,
+  memory_unmap,
+  memory_keep_from_children,
   count
 };
 
@@ -101,6 +109,22 @@ class Calls {
 
   virtual int signal_action(int signal, const struct sigaction* action,
                             struct sigaction* before) noexcept;
+
+  /** io_uring_setup(2); the descriptor is close-on-exec. */
+  virtual int ring_setup(unsigned entries, io_uring_params* parameters) noexcept;
+  /** io_uring_enter2(2). @return how many entries the kernel took. */
+  virtual int ring_enter(int fd, unsigned submit_count, unsigned wait_count, unsigned flags,
+                         const void* argument, std::size_t argument_size) noexcept;
+  /** io_uring_register(2). */
+  virtual int ring_register(int fd, unsigned operation, void* argument, unsigned count) noexcept;
+  /**
+   * mmap(2), readable and writable: a ring's memory, shared, at `offset`; or, with fd -1, private
+   * memory of zeros. 0 or -errno.
+   */
+  virtual int memory_map(int fd, std::size_t size, std::uint64_t offset, void** memory) noexcept;
+  virtual int memory_unmap(void* memory, std::size_t size) noexcept;
+  /** madvise(2), MADV_DONTFORK: a child has a hole there. */
+  virtual int memory_keep_from_children(void* memory, std::size_t size) noexcept;
 };
 
 /** One transfer moves at most this many bytes (Linux: 0x7ffff000, read(2) NOTES). */

@@ -1,5 +1,7 @@
 #include "support/fault_calls.hpp"
 
+#include <liburing.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -114,6 +116,7 @@ int FaultCalls::shutdown(int fd, int how) noexcept {
 
 int FaultCalls::close(int fd) noexcept {
   const int error = error_of(CallId::close, enter(CallId::close));
+  ring_.closed(fd);
   const int result = inner_.close(fd);
   return error != 0 ? -error : result;
 }
@@ -183,6 +186,54 @@ int FaultCalls::event_write(int fd) noexcept {
 int FaultCalls::signal_action(int signal, const struct sigaction* action,
                               struct sigaction* previous) noexcept {
   return run(CallId::signal_action, [&] { return inner_.signal_action(signal, action, previous); });
+}
+
+int FaultCalls::ring_setup(unsigned entries, io_uring_params* parameters) noexcept {
+  const int fd = run(CallId::ring_setup, [&] { return inner_.ring_setup(entries, parameters); });
+  if (fd >= 0) ring_.set_up(fd, parameters);
+  return fd;
+}
+
+int FaultCalls::ring_enter(int fd, unsigned submit_count, unsigned wait_count, unsigned flags,
+                           const void* argument, std::size_t argument_size) noexcept {
+  const bool registered = (flags & IORING_ENTER_REGISTERED_RING) != 0;
+  const auto enter = [&] {
+    if (makes_ring_operations) ring_.before_enter(fd, registered, submit_count);
+    const int taken =
+        inner_.ring_enter(fd, submit_count, wait_count, flags, argument, argument_size);
+    if (makes_ring_operations) ring_.after_enter(fd, registered);
+    return taken;
+  };
+  return run(CallId::ring_enter, enter);
+}
+
+int FaultCalls::ring_register(int fd, unsigned operation, void* argument, unsigned count) noexcept {
+  const int result = run(CallId::ring_register,
+                         [&] { return inner_.ring_register(fd, operation, argument, count); });
+  if (result < 0) return result;
+  if (operation == IORING_REGISTER_PBUF_RING) ring_.registered_buffers(fd, argument);
+  if (operation == IORING_REGISTER_RING_FDS) {
+    ring_.registered_as(fd, static_cast<const io_uring_rsrc_update*>(argument)->offset);
+  }
+  return result;
+}
+
+int FaultCalls::memory_map(int fd, std::size_t size, std::uint64_t offset, void** memory) noexcept {
+  const int error =
+      run(CallId::memory_map, [&] { return inner_.memory_map(fd, size, offset, memory); });
+  if (error == 0 && fd >= 0) ring_.mapped(fd, offset, size, *memory);
+  return error;
+}
+
+int FaultCalls::memory_unmap(void* memory, std::size_t size) noexcept {
+  const int error = error_of(CallId::memory_unmap, enter(CallId::memory_unmap));
+  const int result = inner_.memory_unmap(memory, size);
+  return error != 0 ? -error : result;
+}
+
+int FaultCalls::memory_keep_from_children(void* memory, std::size_t size) noexcept {
+  return run(CallId::memory_keep_from_children,
+             [&] { return inner_.memory_keep_from_children(memory, size); });
 }
 
 }  // namespace evix::detail

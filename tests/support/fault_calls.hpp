@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "support/ring_faults.hpp"
 #include "sys/calls.hpp"
 
 /** @file
@@ -31,8 +32,8 @@ class FaultCalls : public Calls {
 
   /**
    * The `nth` call from now (1: the next one) gives -error and does not reach the kernel, and so
-   * do the `times - 1` calls after it. close() reaches it all the same, as on Linux, where a
-   * failed close has freed the number.
+   * do the `times - 1` calls after it. close() and memory_unmap() reach it all the same, as on
+   * Linux, where a failed close has freed the number.
    */
   void fail(CallId id, std::uint64_t nth, int error, std::uint64_t times = 1) noexcept;
   /** Every call from now gives -error: the feature is absent. */
@@ -74,6 +75,19 @@ class FaultCalls : public Calls {
   int event_write(int fd) noexcept override;
   int signal_action(int signal, const struct sigaction* action,
                     struct sigaction* previous) noexcept override;
+  int ring_setup(unsigned entries, io_uring_params* parameters) noexcept override;
+  int ring_enter(int fd, unsigned submit_count, unsigned wait_count, unsigned flags,
+                 const void* argument, std::size_t argument_size) noexcept override;
+  int ring_register(int fd, unsigned operation, void* argument, unsigned count) noexcept override;
+  int memory_map(int fd, std::size_t size, std::uint64_t offset, void** memory) noexcept override;
+  int memory_unmap(void* memory, std::size_t size) noexcept override;
+  int memory_keep_from_children(void* memory, std::size_t size) noexcept override;
+
+  /** False: a ring's receives, sends and accepts are the kernel's alone; see ring_faults.hpp. */
+  bool makes_ring_operations = true;
+
+ protected:
+  void ask_poll_of_ring() noexcept { ring_.asks_poll = true; }
 
  private:
   /** Numbers of calls, counted from 1 since construction; [first, first + times). */
@@ -108,6 +122,7 @@ class FaultCalls : public Calls {
   int run(CallId id, Call call) noexcept;
 
   Calls& inner_;
+  RingFaults ring_{*this};
   std::array<Faults, static_cast<std::size_t>(CallId::count)> faults_;
 };
 
