@@ -3,20 +3,16 @@
 #include <memory>
 
 #include "backend/contract.hpp"
+#include "backend/source_ops.hpp"
 #include "backend/watched_sources.hpp"
 #include "base/check.hpp"
 #include "base/mutation.hpp"
 #include "base/ring_queue.hpp"
 #include "poll/poller_state.hpp"
-#include "sys/address.hpp"
 #include "sys/calls.hpp"
 
 namespace evix::detail {
 namespace {
-
-// Results that one source gives in a turn before others of the next turn come first. More saves
-// the empty look at the kernel between the parts of a bulk stream; 4 x 64 KiB stays below 0.1 ms.
-constexpr std::uint8_t visits_max = 4;
 
 // Send calls in a row for one op; the rest follows in the next turn. A reader on another core can
 // otherwise keep one send alive for as long as it reads.
@@ -28,30 +24,9 @@ constexpr int accept_attempts_max = 64;
 // Events that one wait takes from the kernel; the rest comes with the next. 16 KiB of table.
 constexpr std::size_t events_max = 1024;
 
-constexpr Ready all_bits = static_cast<Ready>(UINT16_MAX);
-constexpr Ready ends = Ready::hangup | Ready::error | Ready::invalid;
-constexpr Ready read_bits = Ready::readable | Ready::read_closed | ends;
-constexpr Ready write_bits = Ready::writable | ends;
 // A short read leaves nothing behind only where none of these was seen (Linux loses the edge of
 // urgent data otherwise).
 constexpr Ready not_drained_bits = Ready::priority | Ready::read_closed | ends;
-
-// What a watcher with this interest is told. The bits are those of all watchers of the descriptor.
-constexpr Ready reportable(Ready interest) noexcept {
-  return interest | ends | (any(interest, Ready::readable) ? Ready::read_closed : Ready::none);
-}
-
-// The first watch operation from `op` on that is to be told one of `bits`.
-WatchOp* first_pending(Op* op, Ready bits) noexcept {
-  auto* watch = static_cast<WatchOp*>(op);
-  while (watch != nullptr && !any(watch->pending & bits)) watch = watch->next_watch;
-  return watch;
-}
-
-void finish(Op& op, std::int32_t result) noexcept {
-  op.result = result;
-  op.state = OpState::idle;
-}
 
 /** The backend over any poll driver: try, wait until ready, try again. */
 class ReadinessBackend final : public Backend {
@@ -116,7 +91,6 @@ class ReadinessBackend final : public Backend {
   Started park_in(Op& op);
   Started park_out(Op& op);
   void unpark(Op& op) noexcept;
-  void unpark_send(SendOp& op) noexcept;
   void unpark_watch(WatchOp& op) noexcept;
   void end_watch(WatchedSource& source) noexcept;
   void drop_watched(WatchedSource& source) noexcept;
@@ -538,23 +512,12 @@ bool ReadinessBackend::send(Source& source, SendOp& op) {
 }
 
 bool ReadinessBackend::finish_connect(Source& source, ConnectOp& op) {
-  int error = 0;
-  socklen_t size = sizeof error;
-  const int asked = calls_.get_option(source.handle, SOL_SOCKET, SO_ERROR, &error, &size);
-  int result = asked < 0 ? asked : -error;
-  if (mutated("T072")) result = 0;
-  if (result == 0 && !mutated("T072")) {
-    // Without a peer's name it is not connected, whatever the bits say (traps T056, T072).
-    SocketAddress peer;
-    peer.size = sizeof peer.storage;
-    result = calls_.peer_name(source.handle, peer.get(), &peer.size);
-    if (result == -ENOTCONN && !any(source.ready, ends)) {
-      source.ready &= ~Ready::writable;
-      return false;
-    }
-    if (result == -ENOTCONN) result = -ECONNREFUSED;
+  const int result = connect_result(calls_, source.handle, source.ready);
+  if (result == not_yet) {
+    source.ready &= ~Ready::writable;
+    return false;
   }
-  op.result = result < 0 ? result : 0;
+  op.result = result;
   unpark(op);
   return true;
 }
@@ -611,11 +574,7 @@ Started ReadinessBackend::start(Op& op) {
 }
 
 Started ReadinessBackend::start_connect(ConnectOp& op) {
-  const SocketAddress address = to_socket_address(op.address);
-  int result = 0;
-  do {
-    result = calls_.connect(op.source->handle, address.get(), address.size);
-  } while (result == -EINTR);
+  const int result = connect_now(calls_, op);
   // Already in progress: an interrupted call has gone on without us (connect(2), EINTR).
   if (result != -EINPROGRESS && result != -EALREADY) {
     finish(op, result);
@@ -640,21 +599,9 @@ Started ReadinessBackend::park_in(Op& op) {
 
 Started ReadinessBackend::park_out(Op& op) {
   Source& source = *op.source;
-  op.state = OpState::in_flight;
-  if (source.out != nullptr) {
-    auto& first = static_cast<SendOp&>(*source.out);
-    auto& last = static_cast<SendOp&>(op);
-    last.next_send = nullptr;
-    first.last_send->next_send = &last;
-    first.last_send = &last;
-    return Started::in_flight;
-  }
-  source.out = &op;
-  if (op.kind == OpKind::send) {
-    auto& first = static_cast<SendOp&>(op);
-    first.next_send = nullptr;
-    first.last_send = &first;
-  }
+  const bool first = source.out == nullptr;
+  push_out(source, op);
+  if (!first) return Started::in_flight;
   if (const int error = sync(source); error < 0) {
     source.out = nullptr;
     finish(op, error);
@@ -677,7 +624,7 @@ void ReadinessBackend::unpark(Op& op) noexcept {
   }
   Source& source = *op.source;
   if (op.kind == OpKind::send) {
-    unpark_send(static_cast<SendOp&>(op));
+    remove_send(static_cast<SendOp&>(op));
   } else if (op.kind == OpKind::connect) {
     source.out = nullptr;
   } else {
@@ -685,20 +632,6 @@ void ReadinessBackend::unpark(Op& op) noexcept {
   }
   // Taking an interest out cannot fail in a way that matters: a stale event finds no operation.
   (void)sync(source);
-}
-
-void ReadinessBackend::unpark_send(SendOp& op) noexcept {
-  Source& source = *op.source;
-  auto* first = static_cast<SendOp*>(source.out);
-  if (first == &op) {
-    if (op.next_send != nullptr) op.next_send->last_send = op.last_send;
-    source.out = op.next_send;
-    return;
-  }
-  SendOp* before = first;
-  while (before->next_send != &op) before = before->next_send;
-  before->next_send = op.next_send;
-  if (first->last_send == &op) first->last_send = before;
 }
 
 // ---- Watched descriptors ---------------------------------------------------------------------
