@@ -18,7 +18,7 @@ enum class BackendKind : unsigned char {
   epoll,     ///< Linux, epoll(7)
   poll,      ///< poll(2); every POSIX system
   sim,       ///< simulated: virtual clock, sockets in memory, ready order from a seed
-  io_uring,  ///< Linux; not part of this version
+  io_uring,  ///< Linux, io_uring(7)
   kqueue,    ///< macOS and BSD; not part of this version
   custom,    ///< a program's own, through the C API
 };

@@ -49,30 +49,46 @@ constexpr std::array preference{BackendKind::io_uring, BackendKind::epoll, Backe
 /** Empty when the backend can be tried; else why not. */
 std::string_view why_never(BackendKind kind) noexcept {
   switch (kind) {
+#if !defined(__linux__)
     case BackendKind::io_uring:
-      return "not part of this version of evix";
-    case BackendKind::kqueue:
-#if defined(__linux__)
-      return "this is Linux, which has no kqueue";
-#else
-      return "not part of this version of evix";
+      return "only Linux has io_uring";
     case BackendKind::epoll:
       return "only Linux has epoll";
+    case BackendKind::kqueue:
+      return "not part of this version of evix";
+#else
+#if defined(EVIX_WITHOUT_IO_URING)
+    case BackendKind::io_uring:
+      return "left out when evix was built (EVIX_IO_URING)";
+#endif
+    case BackendKind::kqueue:
+      return "this is Linux, which has no kqueue";
 #endif
     default:
       return "";
   }
 }
 
+// io_uring is not yet chosen by itself, and a ring is not made only to be able to say that it
+// works.
+constexpr bool automatic_io_uring = false;
+
 struct Made {
   std::unique_ptr<Calls> own_calls;
-  std::unique_ptr<PollDriver> driver;
+  std::unique_ptr<PollDriver> driver;  // until it is chosen
+  std::unique_ptr<Backend> backend;
   int error = 0;
+  std::string why;  // of the error; empty: its text says it
 };
 
-Made make_driver(BackendKind kind, std::uint64_t sim_seed, Calls& calls) {
+Made make_kind(BackendKind kind, std::uint64_t sim_seed, Calls& calls, BufferPool& pool) {
   Made made;
   switch (kind) {
+#if !defined(EVIX_WITHOUT_IO_URING)
+    case BackendKind::io_uring:
+      made.backend = make_io_uring_backend(calls, pool, made.error, made.why);
+      break;
+#endif
     case BackendKind::epoll:
       made.driver = make_epoll_driver(calls, made.error);
       break;
@@ -91,30 +107,55 @@ Made make_driver(BackendKind kind, std::uint64_t sim_seed, Calls& calls) {
   return made;
 }
 
-std::string refused(int error) { return "the kernel refuses it: " + make_code(-error).message(); }
+std::string refused(const Made& made) {
+  if (!made.why.empty()) return made.why;
+  return "the kernel refuses it: " + make_code(-made.error).message();
+}
+
+bool may_choose(BackendKind kind, BackendKind wanted) noexcept {
+  if (wanted != BackendKind::automatic) return wanted == kind;
+  return kind != BackendKind::sim && (kind != BackendKind::io_uring || automatic_io_uring);
+}
+
+std::string_view why_not_chosen(BackendKind kind, BackendKind wanted) noexcept {
+  if (kind == BackendKind::sim) return "works; simulates, so it is never chosen by itself";
+  if (wanted != BackendKind::automatic) return "works; another one was asked for";
+  return may_choose(kind, wanted) ? "works; a better one was found"
+                                  : "works; it is new, so it is never chosen by itself";
+}
+
+struct Wish {
+  BackendKind wanted;
+  std::uint64_t sim_seed;
+  bool tries_all;  // for the report
+};
 
 // Fills the report and returns what was made for the chosen one.
-Made choose(BackendKind wanted, std::uint64_t sim_seed, Calls& calls, BackendReport& report) {
+Made choose(const Wish& wish, Calls& calls, BufferPool& pool, BackendReport& report) {
   Made chosen;
   for (const BackendKind kind : preference) {
     BackendChoice choice{kind, false, false, std::string(why_never(kind))};
-    const bool may_be_chosen =
-        wanted == kind || (wanted == BackendKind::automatic && kind != BackendKind::sim);
-    if (choice.reason.empty()) {
-      Made made = make_driver(kind, sim_seed, calls);
-      choice.available = made.driver != nullptr;
-      choice.chosen = choice.available && may_be_chosen && chosen.driver == nullptr;
+    const bool wanted = may_choose(kind, wish.wanted) && chosen.backend == nullptr;
+    const bool skipped = kind == BackendKind::io_uring && !wanted && !wish.tries_all;
+    if (choice.reason.empty() && skipped) {
+      choice.reason = "not tried";
+    } else if (choice.reason.empty()) {
+      Made made = make_kind(kind, wish.sim_seed, calls, pool);
+      choice.available = made.driver != nullptr || made.backend != nullptr;
+      choice.chosen = choice.available && wanted;
       if (!choice.available) {
-        choice.reason = refused(made.error);
+        choice.reason = refused(made);
       } else if (choice.chosen) {
-        choice.reason = wanted == kind ? "asked for" : "the best that works here";
+        choice.reason = wish.wanted == kind ? "asked for" : "the best that works here";
         report.chosen = kind;
         chosen = std::move(made);
-      } else if (kind == BackendKind::sim) {
-        choice.reason = "works; simulates, so it is never chosen by itself";
+        if (chosen.backend == nullptr) {
+          Calls& used = chosen.own_calls != nullptr ? *chosen.own_calls : calls;
+          chosen.backend = make_readiness_backend(std::move(chosen.driver), used, pool);
+        }
+        report.fallbacks = chosen.backend->fallbacks();
       } else {
-        choice.reason = wanted == BackendKind::automatic ? "works; a better one was found"
-                                                         : "works; another one was asked for";
+        choice.reason = why_not_chosen(kind, wish.wanted);
       }
     }
     report.choices.push_back(std::move(choice));
@@ -148,12 +189,10 @@ Result<ChosenBackend> choose_backend(const BackendWish& wish, Calls& calls, Buff
   if (!wanted) return std::unexpected(wanted.error());
   ChosenBackend result;
   result.report.decided_by = wanted->decided_by;
-  Made made = choose(wanted->kind, wish.sim_seed, calls, result.report);
-  if (made.driver == nullptr) return Failure(unavailable(wanted->kind));
+  Made made = choose({wanted->kind, wish.sim_seed, false}, calls, pool, result.report);
+  if (made.backend == nullptr) return Failure(unavailable(wanted->kind));
   result.own_calls = std::move(made.own_calls);
-  Calls& used = result.own_calls != nullptr ? *result.own_calls : calls;
-  result.backend = make_readiness_backend(std::move(made.driver), used, pool);
-  result.report.fallbacks = result.backend->fallbacks();
+  result.backend = std::move(made.backend);
   return result;
 }
 
@@ -165,12 +204,8 @@ BackendReport probe_backends(BackendKind wanted) {
   // Nothing is chosen for a name that does not exist, as no loop would be made.
   const BackendKind kind = resolved ? resolved->kind : BackendKind::custom;
   report.decided_by = resolved ? resolved->decided_by : resolved.error().message();
-  detail::Calls& kernel = detail::Calls::kernel();
-  detail::Made made = detail::choose(kind, 1, kernel, report);
-  if (made.driver == nullptr) return report;
   detail::BufferPool* pool = detail::BufferPool::make(1);
-  report.fallbacks =
-      detail::make_readiness_backend(std::move(made.driver), kernel, *pool)->fallbacks();
+  (void)detail::choose({kind, 1, true}, detail::Calls::kernel(), *pool, report);
   pool->abandon();
   return report;
 }

@@ -29,7 +29,12 @@
  *   A backend whose kernel cancels asynchronously reaps until it is so; what else finishes
  *   meanwhile stays queued for next().
  * - try_send is for bytes that nobody keeps: what the kernel takes now, or a negative errno;
- *   -EAGAIN where the backend would have to wait, -EINTR to be tried again.
+ *   -EAGAIN where the backend would have to wait, -EINTR to be tried again. Between wait() and
+ *   end_run() a backend may copy a few of them and hand them over with the next wait() or
+ *   end_run(): they go out before anything that is sent later, a failure is told by the next
+ *   operation of the source, and is_busy() is true until the kernel has them all.
+ * - settle(source) is to be called before the caller itself ends what is sent (shutdown(2)).
+ * - end_run() follows the last next() of an outermost run.
  * - wait(timeout_ns) hands everything asked for to the kernel and waits until something is ready,
  *   at most `timeout_ns` (below 0: no limit; 0: only looks). 0; -EINTR when a signal ended it
  *   early; or the negative errno when waiting has become impossible.
@@ -64,12 +69,18 @@ class Backend {
   virtual Started start(Op& op) = 0;
   virtual void cancel(Op& op) noexcept = 0;
   virtual std::int64_t try_send(Source& source, std::span<const std::byte> bytes) noexcept = 0;
+  /** 0: the kernel has all that try_send took. -EAGAIN: not yet; a send that ends comes after it.
+   */
+  virtual int settle(Source&) noexcept { return 0; }
   /** A watch op in flight asks for something else. 0 or the negative errno. */
   virtual int change_interest(WatchOp& op, Ready interest) = 0;
 
   virtual int wait(std::int64_t timeout_ns) = 0;
   virtual Op* next() = 0;
   virtual bool has_leftovers() const noexcept = 0;
+  /** Bytes that try_send took are not all with the kernel yet: the loop goes on. */
+  virtual bool is_busy() const noexcept { return false; }
+  virtual void end_run() noexcept {}
 
   /** Makes wait() return when `event`, an eventfd, is written to, and reads it. 0 or -errno. */
   virtual int watch_wake(native_handle event) = 0;
@@ -84,5 +95,12 @@ class Backend {
 /** Turns any poll driver into a backend: readiness.cpp. Takes over the driver; may keep `calls`. */
 std::unique_ptr<Backend> make_readiness_backend(std::unique_ptr<PollDriver> driver, Calls& calls,
                                                 BufferPool& pool);
+
+/**
+ * The backend over io_uring(7): io_uring.cpp. Null, with the negative errno in `error` and where it
+ * is known the reason in `why`, when this kernel or its rules do not allow one.
+ */
+std::unique_ptr<Backend> make_io_uring_backend(Calls& calls, BufferPool& pool, int& error,
+                                               std::string& why);
 
 }  // namespace evix::detail

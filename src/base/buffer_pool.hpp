@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 #include "base/thread_id.hpp"
 
@@ -13,9 +14,11 @@ namespace evix::detail {
 class BufferPool;
 
 /** Header of one buffer; the bytes follow it. */
-struct BufferBlock {
+struct alignas(16) BufferBlock {
   BufferBlock* next;
   BufferPool* pool;
+  std::uint32_t begin = 0;  ///< received bytes that nobody has had, while a backend keeps them:
+  std::uint32_t end = 0;    ///< [begin, end) of bytes()
 
   std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
 };

@@ -73,6 +73,9 @@ class Slab {
     return object_at(slot);
   }
 
+  /** The object that lives in this slot now. */
+  T& at(std::uint32_t slot) noexcept { return *object_at(slot); }
+
   std::size_t size() const noexcept { return size_; }
 
   /** Calls `visit` for every object; it may free the object that it is given. */

@@ -11,6 +11,7 @@ namespace {
 
 // Only their addresses mean something.
 evix_backend_t epoll_marker{};
+evix_backend_t io_uring_marker{};
 evix_backend_t poll_marker{};
 evix_backend_t sim_marker{};
 
@@ -39,6 +40,7 @@ auto with_backend_of(const void* loop, const char* function, Body&& body) noexce
 BackendKind builtin_kind(const evix_backend_t* backend) noexcept {
   if (backend == nullptr) return BackendKind::automatic;
   if (backend == &epoll_marker) return BackendKind::epoll;
+  if (backend == &io_uring_marker) return BackendKind::io_uring;
   if (backend == &poll_marker) return BackendKind::poll;
   if (backend == &sim_marker) return BackendKind::sim;
   return BackendKind::custom;
@@ -54,7 +56,7 @@ evix_backend_t* evix_epoll_backend(void) { return &epoll_marker; }
 
 evix_backend_t* evix_kqueue_backend(void) { return not_in_this_version(__func__); }
 
-evix_backend_t* evix_io_uring_backend(void) { return not_in_this_version(__func__); }
+evix_backend_t* evix_io_uring_backend(void) { return &io_uring_marker; }
 
 evix_backend_t* evix_poll_backend(void) { return &poll_marker; }
 
@@ -77,6 +79,7 @@ evix_backend_t* evix_backend_by_name(const char* name) {
       case evix::BackendKind::sim:
         return evix_sim_backend();
       case evix::BackendKind::io_uring:
+        return evix_io_uring_backend();
       case evix::BackendKind::kqueue:
         return not_in_this_version(function);
       case evix::BackendKind::automatic:

@@ -286,6 +286,28 @@ void fail_sends(StreamRecord& stream, int error, bool silent) noexcept {
   }
 }
 
+namespace {
+
+// The kernel has not got all that try_send() took: what ends the sending waits for an empty send,
+// whose end comes behind it. False: it need not wait.
+bool send_behind_the_rest(StreamRecord& stream) noexcept {
+  Backend& backend = stream.core->backend();
+  if (stream.core->forked() || stream.extras->send_error != 0 ||
+      backend.settle(stream.socket) == 0) {
+    return false;
+  }
+  try {
+    SendRequest& request = make_request(stream);
+    if (backend.start(request) == Started::in_flight) return true;
+    send_pool(*stream.core).requests.free(&request);
+  } catch (const std::bad_alloc&) {
+    // What is not sent yet is lost, as with a kernel that has no memory.
+  }
+  return false;
+}
+
+}  // namespace
+
 void after_send(StreamRecord& stream) noexcept {
   StreamExtras& extras = *stream.extras;
   const bool empty = stream.socket.out == nullptr;
@@ -296,7 +318,9 @@ void after_send(StreamRecord& stream) noexcept {
       restart_send_timer(stream);
     }
   }
-  if (empty && extras.shutdown_wanted && !extras.shutdown_done && stream.opened()) {
+  const bool shuts = extras.shutdown_wanted && !extras.shutdown_done && stream.opened();
+  if (empty && shuts && send_behind_the_rest(stream)) return update_active(stream);
+  if (empty && shuts) {
     extras.shutdown_done = true;
     int error = extras.send_error;
     if (error == 0) {

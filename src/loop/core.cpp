@@ -166,6 +166,7 @@ class LoopCore::RunScope {
     if (std::uncaught_exceptions() > exceptions_) core_.take_stop();
     here_ = outer_;
     if (--core_.depth_ != 0) return;
+    core_.backend_->end_run();
     core_.pool_->set_owner(nullptr);
     core_.running_thread_.store(nullptr, std::memory_order_release);
   }
@@ -264,7 +265,7 @@ bool LoopCore::take_stop() noexcept {
 
 bool LoopCore::alive() const noexcept {
   const bool kept = counters_.handles_active.load(std::memory_order_relaxed) != 0;
-  return (kept && !mutated("T114")) || must_look();
+  return (kept && !mutated("T114")) || must_look() || backend_->is_busy();
 }
 
 // Something is queued already, so the wait only looks.

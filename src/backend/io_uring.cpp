@@ -1,0 +1,368 @@
+#include "backend/io_uring.hpp"
+
+#include <cerrno>
+
+namespace evix::detail {
+namespace {
+
+// Calls of one run after which the ring's descriptor is registered: two calls that pay off slowly,
+// and each thread has room for 16 rings only.
+constexpr unsigned enters_before_registering = 64;
+
+// What arm() needs at most for one port: a cancel, a receive, a send.
+constexpr unsigned entries_per_port = 3;
+
+// Listeners take what has come: an accepted connection is cheap.
+constexpr std::uint8_t connections_max = 64;
+
+}  // namespace
+
+// ---- The ring's life -------------------------------------------------------------------------
+
+RingBackend::RingBackend(Calls& calls, BufferPool& pool)
+    : calls_(calls), pool_(pool), ring_(calls), buffers_(calls, pool) {
+  wake_.kind = SourceKind::wake;
+}
+
+RingBackend::~RingBackend() {
+  if (forked()) {
+    ring_.abandon();
+  } else {
+    ring_.close();
+  }
+  buffers_.close(forked());
+}
+
+int RingBackend::open() {
+  if (const int error = ring_.open(); error < 0) {
+    why_ = ring_.why();
+    return error;
+  }
+  if (const int error = buffers_.open(ring_); error < 0) {
+    if (error == -EINVAL) why_ = "the kernel refuses IORING_REGISTER_PBUF_RING (Linux 5.19)";
+    ring_.close();
+    return error;
+  }
+  owner_ = ring_.is_disabled() ? nullptr : current_thread();
+  return 0;
+}
+
+// A ring belongs to the thread that enables it (io_uring_setup(2), SINGLE_ISSUER).
+int RingBackend::bind_to_this_thread() {
+  if (owner_ != nullptr && owner_ != current_thread()) drop_ring();
+  if (!ring_.is_open()) {
+    if (const int error = open(); error < 0) return error;
+  }
+  if (const int error = ring_.enable(); error < 0) return error;
+  owner_ = current_thread();
+  return 0;
+}
+
+// What the kernel has not finished is as if it had never been started; the next ring starts it
+// again. Closing a ring ends what is in flight: nothing is written to our memory any more, for that
+// is done by the thread that owns the ring, in a call. The descriptors are let go of a little
+// later.
+void RingBackend::drop_ring() noexcept {
+  if (dropping_) return;
+  dropping_ = true;
+  absorb_everything();
+  ring_.close();
+  buffers_.close(false);
+  owner_ = nullptr;
+  ports_.for_each([this](RingPort& port) {
+    forget_in_flight(port);
+    if (port.batch != nullptr) (void)absorb_batch(port, -EAGAIN);
+    list(port);
+  });
+  dropping_ = false;
+}
+
+void RingBackend::forget_in_flight(RingPort& port) noexcept {
+  port.in_armed = port.out_armed = port.stop_due = port.stopping = port.into = false;
+}
+
+int RingBackend::after_fork() {
+  ring_.abandon();
+  buffers_.close(true);
+  owner_ = nullptr;
+  collecting_ = false;
+  for (const Connection& connection : connections_) (void)calls_.close(connection.handle);
+  connections_.clear();
+  // What the parent has received is the parent's.
+  ports_.for_each([this](RingPort& port) {
+    forget_in_flight(port);
+    port.has_connections = port.in_done = false;
+    drop_kept(port);
+    port.unsent.reset();
+    port.batch = nullptr;
+    list(port);
+  });
+  chunk_used_ = batch_count_ = sending_count_ = 0;
+  if (const int error = open(); error < 0) return error;
+  fork_generation_ = fork_generation();
+  return 0;
+}
+
+void RingBackend::end_run() noexcept {
+  if (forked() || !ring_.is_open() || owner_ != current_thread()) return;
+  collecting_ = false;
+  enters_ = 0;
+  if (batch_count_ != 0) (void)hand_over();
+  ring_.unregister_self();
+}
+
+// ---- Waiting ---------------------------------------------------------------------------------
+
+int RingBackend::wait(std::int64_t timeout_ns) {
+  if (owner_ != current_thread() || !ring_.is_open()) {
+    if (const int error = bind_to_this_thread(); error < 0) return error;
+  }
+  collecting_ = true;
+  if (ring_.completions() != 0) renew_leftovers();
+  ++turn_;
+  if (queue_overflowed_) find_unqueued();
+  feed_starved();
+  arm_listed();
+  const int error = enter(has_leftovers() ? 0 : timeout_ns);
+  visits_left_ = ready_sources_.size();
+  return error;
+}
+
+int RingBackend::enter(std::int64_t timeout_ns) {
+  for (;;) {
+    if (timeout_ns == 0 && !ring_.has_work()) return 0;
+    const unsigned before = ring_.unsubmitted();
+    const int error = ring_.enter(timeout_ns == 0 ? 0 : 1, timeout_ns);
+    if (++enters_ == enters_before_registering) ring_.register_self();
+    switch (error) {
+      case 0:
+        break;
+      case -ETIME:
+        return 0;
+      case -EBUSY:  // the completions have to be taken first
+      case -EAGAIN:
+        return 0;
+      case -EEXIST:  // the thread that owned the ring is gone, and this one has its address
+        drop_ring();
+        if (const int failed = bind_to_this_thread(); failed < 0) return failed;
+        arm_listed();
+        continue;
+      default:
+        return error;
+    }
+    // The rest of what was handed over, when the kernel stopped at an entry.
+    if (ring_.unsubmitted() == 0 || ring_.unsubmitted() == before) return 0;
+  }
+}
+
+// What is prepared goes to the kernel now. 0 or -errno.
+int RingBackend::hand_over() noexcept {
+  while (ring_.unsubmitted() != 0) {
+    const unsigned before = ring_.unsubmitted();
+    const int error = ring_.enter(0, 0);
+    if (error < 0 && error != -EINTR) return error;
+    if (error == 0 && ring_.unsubmitted() == before) return -EAGAIN;
+  }
+  return 0;
+}
+
+bool RingBackend::make_room(unsigned entries) noexcept {
+  return ring_.room() >= entries || (hand_over() == 0 && ring_.room() >= entries);
+}
+
+void RingBackend::arm_listed() noexcept {
+  if (list_overflowed_) arm_all();
+  while (!pending_.empty()) {
+    if (!make_room(entries_per_port)) return;
+    RingPort* port = pending_.pop();
+    port->listed = RingPort::Listed::no;
+    arm(*port);
+  }
+}
+
+// Some port found no place in a list.
+void RingBackend::arm_all() noexcept {
+  list_overflowed_ = false;
+  ports_.for_each([this](RingPort& port) {
+    if (port.listed != RingPort::Listed::no) return;
+    if (make_room(entries_per_port)) {
+      arm(port);
+    } else {
+      list_overflowed_ = true;
+    }
+  });
+}
+
+// As many as there are buffers for, in the order in which they found none; more would come back
+// at once.
+void RingBackend::feed_starved() noexcept {
+  if (starved_.empty() && buffers_.available() == 0) return;  // nobody has received yet
+  const bool has_memory = buffers_.refill(kept_count_);
+  unsigned left = buffers_.available();
+  const bool hopeless = !has_memory && left == 0 && kept_count_ == 0;
+  for (std::size_t count = starved_.size(); count > 0 && (left > 0 || hopeless); --count) {
+    RingPort* port = starved_.pop();
+    port->listed = RingPort::Listed::no;
+    if (hopeless) {
+      port->kept_end = -ENOMEM;
+      enqueue(*port->source);
+    } else {
+      --left;
+      list(*port);
+    }
+  }
+}
+
+// Completions that a stop, an exception or the turn's bound left over. What a poll said then may
+// not be true any more, and it is asked for again before all others.
+void RingBackend::renew_leftovers() noexcept {
+  const unsigned count = ring_.completions();
+  for (unsigned index = 0; index < count; ++index) {
+    io_uring_cqe& completion = ring_.completion(index);
+    if (role_of(completion.user_data) != Role::poll) continue;
+    RingPort* port = find(completion.user_data);
+    if (port == nullptr || port->source->kind != SourceKind::watched) continue;
+    if (completion.res < 0 || !make_room(entries_per_port)) continue;
+    completion.user_data = 0;
+    port->in_armed = false;
+    arm(*port);
+  }
+}
+
+// ---- Completions -----------------------------------------------------------------------------
+
+// The path of nearly all bytes: a part of a multishot receive for a source that has nothing kept.
+Op* RingBackend::next() {
+  while (ring_.completions() != 0) {
+    const io_uring_cqe completion = ring_.completion(0);
+    ring_.pop_completion();
+    constexpr unsigned plain_flags = IORING_CQE_F_BUFFER | IORING_CQE_F_MORE;
+    constexpr unsigned other_flags = 0xffffU & ~plain_flags & ~unsigned{IORING_CQE_F_SOCK_NONEMPTY};
+    const bool plain =
+        (completion.flags & (plain_flags | other_flags)) == plain_flags && completion.res > 0;
+    RingPort* port = plain ? find(completion.user_data) : nullptr;
+    if (port == nullptr || !port->source->plain || !visit(*port->source)) [[unlikely]] {
+      if (Op* op = take(completion)) return op;
+      continue;
+    }
+    multishot_seen_ = true;
+    auto& op = static_cast<ReceiveOp&>(*port->source->in);
+    op.block = buffers_.take(completion.flags >> IORING_CQE_BUFFER_SHIFT);
+    op.result = completion.res;
+    return &op;
+  }
+  return next_leftover();
+}
+
+// Any other completion. What it brings is given now, or kept when its source has had its share.
+Op* RingBackend::take(const io_uring_cqe& completion) {
+  Source* source = absorb(completion);
+  if (source == nullptr) return nullptr;
+  if (source->kind == SourceKind::watched) return give_watched(*source);
+  Op* op = nullptr;
+  if (visit(*source)) {
+    op = give(*source);
+  } else {
+    throttle(port_of(*source));
+  }
+  if (has_something(*source)) enqueue(*source);
+  return op;
+}
+
+Source* RingBackend::absorb(const io_uring_cqe& completion) noexcept {
+  if (completion.user_data == 0) return nullptr;
+  RingPort* port = find(completion.user_data);
+  if (port == nullptr) {
+    absorb_stale(completion);
+    return nullptr;
+  }
+  switch (role_of(completion.user_data)) {
+    case Role::receive:
+      return absorb_receive(*port, completion);
+    case Role::accept:
+      return absorb_accept(*port, completion);
+    case Role::out:
+      return absorb_out(*port, completion.res);
+    case Role::batch:
+      return absorb_batch(*port, completion.res);
+    case Role::poll:
+      return absorb_poll(*port, completion.res, (completion.flags & IORING_CQE_F_MORE) != 0);
+    case Role::ignored:
+      break;
+  }
+  return nullptr;
+}
+
+// Of a port that is gone: what it brings goes back.
+void RingBackend::absorb_stale(const io_uring_cqe& completion) noexcept {
+  if ((completion.flags & IORING_CQE_F_BUFFER) != 0) {
+    BufferPool::release(buffers_.take(completion.flags >> IORING_CQE_BUFFER_SHIFT));
+  }
+  if (role_of(completion.user_data) == Role::accept && completion.res >= 0) {
+    refuse_connection(completion.res);
+  }
+}
+
+// Takes the port's completions out of the queue, where the others stay.
+void RingBackend::collect(const RingPort& port) noexcept {
+  for (unsigned index = 0; index < ring_.completions(); ++index) {
+    io_uring_cqe& completion = ring_.completion(index);
+    if (find(completion.user_data) != &port) continue;
+    Source* source = absorb(completion);
+    completion.user_data = 0;
+    if (source != nullptr) enqueue(*source);
+  }
+}
+
+// Makes room in a queue that is full of completions of others.
+void RingBackend::absorb_everything() noexcept {
+  while (ring_.completions() != 0) {
+    const io_uring_cqe completion = ring_.completion(0);
+    ring_.pop_completion();
+    if (Source* source = absorb(completion)) enqueue(*source);
+  }
+}
+
+Op* RingBackend::next_leftover() {
+  while (visits_left_ > 0) {
+    --visits_left_;
+    Source* source = ready_sources_.pop();
+    if (source == nullptr) break;
+    source->queued = false;
+    Op* op = nullptr;
+    if (source->kind == SourceKind::watched) {
+      op = give_watched(*source);  // may be the end of it
+    } else {
+      op = visit(*source) ? give(*source) : nullptr;
+      if (has_something(*source)) {
+        if (op != nullptr) ++visits_left_;
+        enqueue(*source);
+      }
+    }
+    if (op != nullptr) return op;
+  }
+  return nullptr;
+}
+
+// Whether the source may give one more result in this turn.
+bool RingBackend::visit(Source& source) noexcept {
+  if (source.turn != turn_) {
+    source.turn = turn_;
+    source.visits = 0;
+  }
+  const std::uint8_t most = source.kind == SourceKind::listener ? connections_max : visits_max;
+  if (source.visits == most) return false;
+  ++source.visits;
+  return true;
+}
+
+std::unique_ptr<Backend> make_io_uring_backend(Calls& calls, BufferPool& pool, int& error,
+                                               std::string& why) {
+  auto backend = std::make_unique<RingBackend>(calls, pool);
+  error = backend->open();
+  why = backend->why();
+  if (error < 0) return nullptr;
+  return backend;
+}
+
+}  // namespace evix::detail

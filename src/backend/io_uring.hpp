@@ -1,0 +1,264 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/contract.hpp"
+#include "backend/io_uring_buffers.hpp"
+#include "backend/io_uring_ring.hpp"
+#include "backend/source_ops.hpp"
+#include "base/check.hpp"
+#include "base/ring_queue.hpp"
+#include "base/slab.hpp"
+#include "base/thread_id.hpp"
+#include "poll/interest_table.hpp"
+#include "sys/process.hpp"
+
+/** @file
+ * The backend over io_uring: docs/decisions/0007-io-uring.md says why it is made like this.
+ *
+ * - io_uring.cpp: the ring's life, waiting, next().
+ * - io_uring_ports.cpp: descriptors that come and go, cancelling, what is kept.
+ * - io_uring_in.cpp: receiving and accepting; io_uring_out.cpp: sending and connecting.
+ * - io_uring_watch.cpp: watched descriptors and the wake descriptor.
+ *
+ * start() only lists the port; wait() prepares what its operations need and does it all in one
+ * call. So what is started and cancelled within a turn never reaches the kernel, and nothing does
+ * before the thread is known that runs the loop.
+ */
+namespace evix::detail {
+
+/** Of an entry: with slot and generation of the port it makes the token of its completions. */
+enum class Role : std::uint8_t {
+  ignored,  ///< nobody waits for this completion
+  receive,  ///< into a ring's buffer or the caller's memory
+  accept,
+  out,    ///< a send, or the poll of a connecting socket
+  batch,  ///< bytes that try_send() copied
+  poll,   ///< of a watched or the wake descriptor
+};
+
+/** Bytes of try_send() that the kernel did not take at once. */
+struct UnsentBytes {
+  std::vector<std::byte> bytes;
+  std::size_t done = 0;
+};
+
+/** What the backend keeps of an attached descriptor. */
+struct RingPort {
+  enum class Listed : std::uint8_t { no, pending, starved };
+
+  Source* source = nullptr;
+  BufferBlock* kept = nullptr;  ///< received, not given yet: the last of a circle
+  std::byte* batch = nullptr;   ///< in flight by try_send()
+  std::unique_ptr<UnsentBytes> unsent;
+  std::uint32_t slot = 0;
+  std::uint32_t list_position = 0;
+  std::uint32_t batch_entry = 0;  ///< position of the batch's entry in the ring
+  std::uint16_t batch_size = 0;
+  std::int16_t kept_end = no_end;  ///< what ends the receive or accept after all that is kept
+  std::int16_t send_error = 0;     ///< of bytes that try_send() took
+  Listed listed : 2 = Listed::no;
+  bool in_armed : 1 = false;  ///< the kernel has a receive, an accept or a poll
+  bool out_armed : 1 = false;
+  bool stop_due : 1 = false;   ///< the receive is to be cancelled with the next call
+  bool stopping : 1 = false;   ///< it has been told to
+  bool multishot : 1 = false;  ///< the armed receive or accept is
+  bool into : 1 = false;       ///< the armed receive is into the caller's memory
+  bool in_done : 1 = false;    ///< receive_into has its result
+  bool out_done : 1 = false;   ///< the first send has its result, or the connect can be asked
+  bool send_told : 1 = false;  ///< send_error has been
+  bool gone : 1 = false;       ///< its descriptor was closed by others
+  bool unpollable : 1 = false;
+  bool has_connections : 1 = false;  ///< accepted, not given yet
+
+  static constexpr std::int16_t no_end = 1;
+  bool has_kept() const noexcept { return kept != nullptr || kept_end != no_end; }
+  bool sending() const noexcept { return batch != nullptr || unsent != nullptr; }
+};
+
+/** A watched descriptor, shared by all watch operations on its number. */
+struct WatchedPort : Source {
+  std::uint32_t slot = 0;
+};
+
+class RingBackend final : public Backend {
+ public:
+  RingBackend(Calls& calls, BufferPool& pool);
+  ~RingBackend() override;
+
+  /** A new ring. 0 or -errno. */
+  int open();
+  const std::string& why() const noexcept { return why_; }
+
+  BackendKind kind() const noexcept override { return BackendKind::io_uring; }
+  std::int64_t now() noexcept override { return calls_.clock_now(); }
+  int attach(Source& source) override;
+  void detach(Source& source) noexcept override;
+  Started start(Op& op) override;
+  void cancel(Op& op) noexcept override;
+  [[gnu::hot]] std::int64_t try_send(Source& source,
+                                     std::span<const std::byte> bytes) noexcept override;
+  int settle(Source& source) noexcept override;
+  int change_interest(WatchOp& op, Ready interest) override;
+  int wait(std::int64_t timeout_ns) override;
+  [[gnu::hot]] Op* next() override;
+  bool has_leftovers() const noexcept override {
+    return !ready_sources_.empty() || queue_overflowed_ || ring_.completions() != 0 ||
+           ring_.overflowed();
+  }
+  bool is_busy() const noexcept override { return sending_count_ != 0; }
+  void end_run() noexcept override;
+  int watch_wake(native_handle event) override;
+  int after_fork() override;
+  BufferPool& buffers() noexcept override { return pool_; }
+  std::vector<std::string> fallbacks() const override { return ring_.fallbacks(); }
+
+ private:
+  struct Connection {
+    std::uint32_t slot;
+    native_handle handle;
+  };
+
+  // ---- Tokens ----
+  static constexpr std::uint32_t slot_bits = 28;
+  static constexpr std::uint32_t slot_mask = (1U << slot_bits) - 1;
+  static Role role_of(std::uint64_t token) noexcept {
+    return static_cast<Role>(static_cast<std::uint32_t>(token) >> slot_bits);
+  }
+  std::uint64_t token_of(const RingPort& port, Role role) const noexcept {
+    return std::uint64_t{ports_.generation(&port)} << 32 |
+           (static_cast<std::uint32_t>(role) << slot_bits | port.slot);
+  }
+  RingPort* find(std::uint64_t token) noexcept {
+    return ports_.find(static_cast<std::uint32_t>(token) & slot_mask,
+                       static_cast<std::uint32_t>(token >> 32));
+  }
+  RingPort& port_of(const Source& source) noexcept {
+    RingPort* port = ports_.find(source.interest.slot, source.interest.generation);
+    check(port != nullptr, "an operation on a source that is not attached");
+    return *port;
+  }
+
+  // ---- The ring ----
+  bool forked() const noexcept { return fork_generation_ != fork_generation(); }
+  int bind_to_this_thread();
+  void drop_ring() noexcept;
+  void forget_in_flight(RingPort& port) noexcept;
+  int enter(std::int64_t timeout_ns);
+  int hand_over() noexcept;
+  bool make_room(unsigned entries) noexcept;
+  void arm_listed() noexcept;
+  void arm_all() noexcept;
+  void feed_starved() noexcept;
+  void renew_leftovers() noexcept;
+  [[gnu::noinline]] Op* take(const io_uring_cqe& completion);
+  Source* absorb(const io_uring_cqe& completion) noexcept;
+  void absorb_stale(const io_uring_cqe& completion) noexcept;
+  void collect(const RingPort& port) noexcept;
+  void absorb_everything() noexcept;
+
+  // ---- Ports ----
+  RingPort* make_port(Source& source) noexcept;
+  void free_port(RingPort& port) noexcept;
+  int evict(native_handle handle) noexcept;
+  void list(RingPort& port) noexcept;
+  void starve(RingPort& port) noexcept;
+  void unlist(RingPort& port) noexcept;
+  void arm(RingPort& port) noexcept;
+  static bool is_armed(const RingPort& port, Role role) noexcept;
+  void disarm(RingPort& port, Role role) noexcept;
+  void stop(RingPort& port, Role role) noexcept;
+  bool take_back(std::uint64_t token) noexcept;
+  bool visit(Source& source) noexcept;
+  bool has_something(Source& source) noexcept;
+  void enqueue(Source& source) noexcept;
+  void dequeue(Source& source) noexcept;
+  void find_unqueued() noexcept;
+  Op* give(Source& source);
+  Op* next_leftover();
+  void update_plain(RingPort& port) noexcept;
+
+  // ---- In ----
+  Started start_in(Op& op);
+  void arm_in(RingPort& port) noexcept;
+  Source* absorb_receive(RingPort& port, const io_uring_cqe& completion) noexcept;
+  Source* absorb_accept(RingPort& port, const io_uring_cqe& completion) noexcept;
+  void keep(RingPort& port, BufferBlock* block, std::size_t size) noexcept;
+  BufferBlock* take_kept(RingPort& port) noexcept;
+  void keep_connection(RingPort& port, native_handle handle) noexcept;
+  native_handle take_connection(RingPort& port) noexcept;
+  void refuse_connection(native_handle handle) noexcept;
+  void drop_kept(RingPort& port) noexcept;
+  void throttle(RingPort& port) noexcept;
+  Op* give_received(RingPort& port);
+  Op* give_into(RingPort& port, ReceiveIntoOp& op);
+  Op* give_connection(RingPort& port);
+  Op* end_in(RingPort& port, std::int32_t result) noexcept;
+  std::int32_t end_of(RingPort& port) noexcept;
+
+  // ---- Out ----
+  Started start_send(SendOp& op);
+  Started start_connect(ConnectOp& op);
+  void arm_out(RingPort& port) noexcept;
+  Source* absorb_out(RingPort& port, std::int32_t result) noexcept;
+  Source* absorb_batch(RingPort& port, std::int32_t result) noexcept;
+  Source* absorb_unsent(RingPort& port, std::int32_t result) noexcept;
+  Op* give_out(RingPort& port);
+  std::int64_t send_now(RingPort& port, std::span<const std::byte> bytes) noexcept;
+  std::int64_t extend_batch(RingPort& port, std::span<const std::byte> bytes) noexcept;
+  std::byte* copy_to_chunk(std::span<const std::byte> bytes) noexcept;
+  void end_batch(RingPort& port) noexcept;
+  void cancel_out(RingPort& port, Op& op) noexcept;
+  void drop_out(RingPort& port) noexcept;
+
+  // ---- Watched ----
+  Started start_watch(WatchOp& op);
+  void arm_poll(RingPort& port) noexcept;
+  Source* absorb_poll(RingPort& port, std::int32_t result, bool more) noexcept;
+  Op* give_watched(Source& source);
+  void remove_watch(WatchOp& op) noexcept;
+  void drop_watched(RingPort& port) noexcept;
+  static Ready wanted(const Source& source) noexcept;
+
+  Calls& calls_;
+  BufferPool& pool_;
+  Ring ring_;
+  ReceiveBuffers buffers_;
+  Slab<RingPort> ports_;
+
+  RingQueue<Source> ready_sources_;  // have something that was not given yet
+  std::size_t visits_left_ = 0;      // of them in this turn
+  std::uint8_t turn_ = 0;
+  bool queue_overflowed_ = false;  // some source found no room in ready_sources_
+  bool list_overflowed_ = false;   // some port found no room in pending_ or starved_
+  bool collecting_ = false;        // a wait() or end_run() will follow
+  bool multishot_receive_ = true;
+  bool multishot_accept_ = true;
+  bool multishot_seen_ = false;  // of receives: the kernel knows it
+  bool accept_seen_ = false;
+  RingQueue<RingPort> pending_;  // to be armed before the next wait
+  RingQueue<RingPort> starved_;  // found no buffer
+  unsigned kept_count_ = 0;      // blocks of sources that are being received from
+
+  std::unique_ptr<std::byte[]> chunk_;  // what try_send() copied in this turn
+  std::size_t chunk_used_ = 0;
+  unsigned batch_count_ = 0;    // in chunk_
+  unsigned sending_count_ = 0;  // ports with bytes of try_send() that the kernel has not got
+
+  ThreadId owner_ = nullptr;  // the only one that may enter; null: nobody yet
+  unsigned enters_ = 0;       // of this run
+  std::uint32_t fork_generation_ = fork_generation();
+  bool dropping_ = false;
+  std::string why_;
+
+  std::vector<Connection> connections_;  // accepted, not given yet
+  Slab<WatchedPort> watched_;
+  Source wake_;
+  HandleIndex handles_;  // number → slot of the port
+};
+
+}  // namespace evix::detail

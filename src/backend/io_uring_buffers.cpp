@@ -1,0 +1,64 @@
+#include "backend/io_uring_buffers.hpp"
+
+#include <algorithm>
+
+namespace evix::detail {
+
+ReceiveBuffers::~ReceiveBuffers() {
+  for (BufferBlock* block : blocks_) {
+    if (block != nullptr) BufferPool::release(block);
+  }
+}
+
+int ReceiveBuffers::open(Ring& ring) noexcept {
+  void* memory = nullptr;
+  if (const int error = calls_.memory_map(-1, memory_size, 0, &memory); error < 0) return error;
+  (void)calls_.memory_keep_from_children(memory, memory_size);
+  if (const int error = ring.register_buffers(memory); error < 0) {
+    (void)calls_.memory_unmap(memory, memory_size);
+    return error;
+  }
+  entries_ = static_cast<io_uring_buf*>(memory);
+  tail_ = 0;
+  empty_count_ = 0;
+  for (unsigned number = ring_buffer_count; number-- > 0;) {
+    if (blocks_[number] != nullptr) {
+      put(number, blocks_[number]);
+    } else {
+      empty_[empty_count_++] = static_cast<std::uint8_t>(number);
+    }
+  }
+  return 0;
+}
+
+void ReceiveBuffers::close(bool forked) noexcept {
+  if (entries_ != nullptr && !forked) (void)calls_.memory_unmap(entries_, memory_size);
+  entries_ = nullptr;
+}
+
+void ReceiveBuffers::put(unsigned number, BufferBlock* block) noexcept {
+  io_uring_buf& entry = entries_[tail_ % ring_buffer_count];
+  entry.addr = reinterpret_cast<std::uintptr_t>(block->bytes());
+  entry.len = static_cast<unsigned>(std::min<std::size_t>(pool_.block_size(), INT32_MAX));
+  entry.bid = static_cast<std::uint16_t>(number);
+  blocks_[number] = block;
+  // The tail of the ring lies in the unused bytes of its first entry (io_uring_register(2)).
+  __atomic_store_n(&entries_[0].resv, ++tail_, __ATOMIC_RELEASE);
+}
+
+bool ReceiveBuffers::refill(unsigned kept_back) noexcept {
+  while (wants_refill(kept_back)) {
+    BufferBlock* block = pool_.acquire();
+    if (block == nullptr) return false;
+    put(empty_[--empty_count_], block);
+  }
+  return true;
+}
+
+void ReceiveBuffers::grow() noexcept {
+  const std::size_t most =
+      std::clamp<std::size_t>(budget_bytes / pool_.block_size(), target_first, ring_buffer_count);
+  target_ = std::min(target_ * 2, static_cast<unsigned>(most));
+}
+
+}  // namespace evix::detail
