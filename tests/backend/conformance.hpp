@@ -117,10 +117,11 @@ inline std::string backend_name(const testing::TestParamInfo<BackendKind>& info)
   return std::string(to_string(info.param));
 }
 
-#define EVIX_OVER_BACKENDS(suite)                                                                \
-  INSTANTIATE_TEST_SUITE_P(                                                                      \
-      Backends, suite, testing::Values(BackendKind::epoll, BackendKind::poll, BackendKind::sim), \
-      ::evix::test::backend_name)
+#define EVIX_OVER_BACKENDS(suite)                                                    \
+  INSTANTIATE_TEST_SUITE_P(Backends, suite,                                          \
+                           testing::Values(BackendKind::epoll, BackendKind::poll,    \
+                                           BackendKind::sim, BackendKind::io_uring), \
+                           ::evix::test::backend_name)
 
 /** For what a backend cannot do. tests/backend/skips.txt lists every one. */
 #define EVIX_SKIP_ON(kind, reason)                                            \

@@ -285,6 +285,12 @@ class JumpCalls final : public detail::FaultCalls {
     if (take_jump()) timeout_ns = 0;
     return detail::FaultCalls::poll(entries, count, timeout_ns);
   }
+  int ring_enter(int fd, unsigned submit_count, unsigned wait_count, unsigned flags,
+                 const void* argument, std::size_t argument_size) noexcept override {
+    if (take_jump()) wait_count = 0;
+    return detail::FaultCalls::ring_enter(fd, submit_count, wait_count, flags, argument,
+                                          argument_size);
+  }
 
  private:
   bool take_jump() noexcept {

@@ -442,6 +442,7 @@ TEST_P(WatcherTraps, TrapT049NoInterestIsNotInTheKernelsSet) {
 /** A kernel that says exactly these bits of one descriptor, once. */
 class SayingCalls final : public detail::FaultCalls {
  public:
+  SayingCalls() { ask_poll_of_ring(); }
   int descriptor = -1;
   short bits = 0;
 

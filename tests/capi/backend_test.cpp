@@ -382,18 +382,18 @@ TEST(OwnBackend, SignalsAndTcpWorkOverIt) {
 TEST(BuiltinBackends, ByFunctionAndByName) {
   EXPECT_EQ(evix_kqueue_backend(), nullptr);
   EXPECT_EQ(evix_last_error_code(), EVIX_EBACKEND);
-  EXPECT_EQ(evix_io_uring_backend(), nullptr);
   EXPECT_EQ(evix_backend_by_name("epoll"), evix_epoll_backend());
   EXPECT_EQ(evix_backend_by_name("poll"), evix_poll_backend());
   EXPECT_EQ(evix_backend_by_name("sim"), evix_sim_backend());
-  EXPECT_EQ(evix_backend_by_name("io_uring"), nullptr);
+  EXPECT_EQ(evix_backend_by_name("io_uring"), evix_io_uring_backend());
+  EXPECT_EQ(evix_backend_by_name("kqueue"), nullptr);
   EXPECT_EQ(evix_last_error_code(), EVIX_EBACKEND);
   for (const char* name : {"", "automatic", "custom", "select"}) {
     EXPECT_EQ(evix_backend_by_name(name), nullptr);
     EXPECT_EQ(evix_last_error_code(), EVIX_EBACKENDUNKNOWN) << name;
   }
   EXPECT_EQ(evix_backend_by_name(nullptr), nullptr);
-  for (const char* name : {"epoll", "poll", "sim"}) {
+  for (const char* name : {"epoll", "poll", "sim", "io_uring"}) {
     evix_loop_t* loop = evix_loop_create(evix_backend_by_name(name));
     ASSERT_NE(loop, nullptr) << evix_last_error();
     EXPECT_STREQ(evix_loop_backend_name(loop), name);

@@ -45,7 +45,8 @@ class AcceptToldTwice : public testing::TestWithParam<BackendKind> {
   std::error_code code;
 };
 INSTANTIATE_TEST_SUITE_P(Backends, AcceptToldTwice,
-                         testing::Values(BackendKind::epoll, BackendKind::poll));
+                         testing::Values(BackendKind::epoll, BackendKind::poll,
+                                         BackendKind::io_uring));
 
 TEST_P(AcceptToldTwice, WaitsForDescriptors) {
   faults.fail(CallId::accept, 1, EMFILE, 3);

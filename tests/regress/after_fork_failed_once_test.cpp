@@ -44,11 +44,15 @@ class AfterForkFailedOnce : public testing::TestWithParam<Failing> {
   SignalWatcher signals{loop};
   int calls = 0;
 };
-INSTANTIATE_TEST_SUITE_P(Calls, AfterForkFailedOnce,
-                         testing::Values(Failing{BackendKind::epoll, CallId::epoll_create, "epoll"},
-                                         Failing{BackendKind::epoll, CallId::event_create, "event"},
-                                         Failing{BackendKind::poll, CallId::event_create, "poll"}),
-                         [](const auto& each) { return std::string(each.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Calls, AfterForkFailedOnce,
+    testing::Values(Failing{BackendKind::epoll, CallId::epoll_create, "epoll"},
+                    Failing{BackendKind::epoll, CallId::event_create, "event"},
+                    Failing{BackendKind::poll, CallId::event_create, "poll"},
+                    Failing{BackendKind::io_uring, CallId::ring_setup, "ring"},
+                    Failing{BackendKind::io_uring, CallId::ring_register, "ring_register"},
+                    Failing{BackendKind::io_uring, CallId::memory_map, "memory_map"}),
+    [](const auto& each) { return std::string(each.param.name); });
 
 TEST_P(AfterForkFailedOnce, IsDoneByTheNextCall) {
   ASSERT_EQ(run_child([&] {

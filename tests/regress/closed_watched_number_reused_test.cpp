@@ -38,7 +38,8 @@ class ClosedWatchedNumberReused : public testing::TestWithParam<BackendKind> {
   std::vector<Ready> calls;
 };
 INSTANTIATE_TEST_SUITE_P(Backends, ClosedWatchedNumberReused,
-                         testing::Values(BackendKind::epoll, BackendKind::poll));
+                         testing::Values(BackendKind::epoll, BackendKind::poll,
+                                         BackendKind::io_uring));
 
 TEST_P(ClosedWatchedNumberReused, ByTheWakeDescriptor) {
   EXPECT_EQ(loop.run_ready(), 0);

@@ -12,7 +12,8 @@ namespace {
 
 class GracefulCloseAfterHalfClose : public testing::TestWithParam<BackendKind> {};
 INSTANTIATE_TEST_SUITE_P(Backends, GracefulCloseAfterHalfClose,
-                         testing::Values(BackendKind::epoll, BackendKind::poll, BackendKind::sim));
+                         testing::Values(BackendKind::epoll, BackendKind::poll, BackendKind::sim,
+                                         BackendKind::io_uring));
 
 TEST_P(GracefulCloseAfterHalfClose, SendsEverything) {
   constexpr std::size_t answer_size = 8 * 1024 * 1024;

@@ -163,7 +163,8 @@ class Life {
 // Not the simulator: its memory stands for the kernel's.
 class OutOfMemory : public testing::TestWithParam<BackendKind> {};
 INSTANTIATE_TEST_SUITE_P(Backends, OutOfMemory,
-                         testing::Values(BackendKind::epoll, BackendKind::poll));
+                         testing::Values(BackendKind::epoll, BackendKind::poll,
+                                         BackendKind::io_uring));
 
 TEST_P(OutOfMemory, EachAllocationFailsOnce) {
   EVIX_NEEDS_ALLOCATIONS();

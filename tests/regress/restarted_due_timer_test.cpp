@@ -26,7 +26,8 @@ class RestartedDueTimer : public testing::TestWithParam<BackendKind> {
   TcpStream unconnected{loop};
 };
 INSTANTIATE_TEST_SUITE_P(Backends, RestartedDueTimer,
-                         testing::Values(BackendKind::epoll, BackendKind::poll, BackendKind::sim));
+                         testing::Values(BackendKind::epoll, BackendKind::poll, BackendKind::sim,
+                                         BackendKind::io_uring));
 
 TEST_P(RestartedDueTimer, WaitsForItsNewDelay) {
   Timer timer{loop};

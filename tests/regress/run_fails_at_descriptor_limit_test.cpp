@@ -21,7 +21,8 @@ class RunFailsAtDescriptorLimit : public testing::TestWithParam<BackendKind> {
   LoopOptions options{.backend = GetParam(), .system_calls = &faults};
 };
 INSTANTIATE_TEST_SUITE_P(Backends, RunFailsAtDescriptorLimit,
-                         testing::Values(BackendKind::epoll, BackendKind::poll));
+                         testing::Values(BackendKind::epoll, BackendKind::poll,
+                                         BackendKind::io_uring));
 
 TEST_P(RunFailsAtDescriptorLimit, FirstSleep) {
   Loop loop(options);

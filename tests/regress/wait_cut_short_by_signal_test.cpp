@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <csignal>
 
 #include "backend/conformance.hpp"
@@ -12,18 +14,18 @@ using detail::CallId;
 
 class WaitCutShortBySignal : public testing::TestWithParam<BackendKind> {
  protected:
+  static constexpr std::array waits{CallId::epoll_wait_ns, CallId::epoll_wait_ms, CallId::poll,
+                                    CallId::ring_enter};
+  static bool is_wait(CallId id) { return std::ranges::find(waits, id) != waits.end(); }
+
   void SetUp() override {
     faults.before = [this](CallId id) {
-      const bool waits =
-          id == CallId::epoll_wait_ns || id == CallId::epoll_wait_ms || id == CallId::poll;
-      if (waits && interrupts_left > 0) --interrupts_left;
+      if (is_wait(id) && interrupts_left > 0) --interrupts_left;
     };
   }
   /** The next `times` waits are interrupted, as by a signal; they take no time. */
   void interrupt(std::uint64_t times) {
-    for (const CallId id : {CallId::epoll_wait_ns, CallId::epoll_wait_ms, CallId::poll}) {
-      faults.fail(id, 1, EINTR, times);
-    }
+    for (const CallId id : waits) faults.fail(id, 1, EINTR, times);
     interrupts_left = times;
   }
   detail::FaultCalls faults;
@@ -31,7 +33,8 @@ class WaitCutShortBySignal : public testing::TestWithParam<BackendKind> {
   Loop loop{LoopOptions{.backend = GetParam(), .system_calls = &faults}};
 };
 INSTANTIATE_TEST_SUITE_P(Backends, WaitCutShortBySignal,
-                         testing::Values(BackendKind::epoll, BackendKind::poll));
+                         testing::Values(BackendKind::epoll, BackendKind::poll,
+                                         BackendKind::io_uring));
 
 TEST_P(WaitCutShortBySignal, RunOnceGoesOn) {
   const KeepAlive waiting = loop.keep_alive();
@@ -63,9 +66,7 @@ TEST_P(WaitCutShortBySignal, ButAWatchedOneIsTold) {
   ASSERT_TRUE(watcher.start(SIGUSR1, [&](int) { ++signals; }));
   bool armed = true;
   faults.before = [&](CallId id) {
-    const bool waits =
-        id == CallId::epoll_wait_ns || id == CallId::epoll_wait_ms || id == CallId::poll;
-    if (waits && std::exchange(armed, false)) std::raise(SIGUSR1);
+    if (is_wait(id) && std::exchange(armed, false)) std::raise(SIGUSR1);
   };
   EXPECT_EQ(loop.run_once(), 0);
   EXPECT_EQ(signals, 1);

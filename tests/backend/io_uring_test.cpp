@@ -1,0 +1,568 @@
+#include <liburing.h>
+
+#include <array>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/contract.hpp"
+#include "backend/stimulus.hpp"
+#include "backend/tcp_support.hpp"
+
+/** @file
+ * What only io_uring has: its set-up on kernels that refuse parts of it, its calls, its budget.
+ */
+namespace evix::test {
+namespace {
+
+using detail::CallId;
+
+LoopOptions over(detail::Calls& calls) {
+  return {.backend = BackendKind::io_uring, .system_calls = &calls};
+}
+
+/** The kernel alone makes the ring's operations; the calls are counted. */
+struct CountingCalls : detail::FaultCalls {
+  CountingCalls() { makes_ring_operations = false; }
+};
+
+/** A kernel that does not know some flags of the set-up. */
+struct OldKernel : CountingCalls {
+  explicit OldKernel(unsigned unknown) : unknown_flags(unknown) {}
+  int ring_setup(unsigned entries, io_uring_params* parameters) noexcept override {
+    if ((parameters->flags & unknown_flags) != 0) return -EINVAL;
+    if (entries > entries_max) return -ENOMEM;
+    flags_taken = parameters->flags;
+    const int fd = CountingCalls::ring_setup(entries, parameters);
+    parameters->features &= ~features_lacking;
+    return fd;
+  }
+  int ring_register(int fd, unsigned operation, void* argument, unsigned count) noexcept override {
+    const int result = CountingCalls::ring_register(fd, operation, argument, count);
+    if (operation == IORING_REGISTER_PROBE && opcode_lacking >= 0) {
+      auto* const operations =
+          reinterpret_cast<io_uring_probe_op*>(static_cast<io_uring_probe*>(argument) + 1);
+      operations[opcode_lacking].flags = 0;
+    }
+    return operation == operation_lacking ? -EINVAL : result;
+  }
+  unsigned unknown_flags = 0;
+  unsigned entries_max = 4096;
+  unsigned features_lacking = 0;
+  unsigned flags_taken = 0;
+  int opcode_lacking = -1;
+  unsigned operation_lacking = UINT32_MAX;
+};
+
+class IoUring : public TcpConformance {};
+INSTANTIATE_TEST_SUITE_P(Backends, IoUring, testing::Values(BackendKind::io_uring), backend_name);
+
+// ---- Set-up ----------------------------------------------------------------------------------
+
+/** One echo, so that every kind of entry was made. */
+void echo_once(Loop& loop) {
+  TcpPair pair;
+  ASSERT_TRUE(pair.open(loop));
+  std::string text;
+  pair.server.receive_start([&](Result<Buffer> bytes) {
+    if (bytes && !bytes->empty()) {
+      EXPECT_TRUE(pair.server.send_copy(bytes->text()));
+    }
+  });
+  pair.client.receive_start([&](Result<Buffer> bytes) {
+    if (bytes) text += bytes->text();
+  });
+  ASSERT_TRUE(pair.client.send_copy("round"));
+  for (int turn = 0; turn < 100 && text != "round"; ++turn) ASSERT_EQ(loop.run_once(1s), 0);
+  EXPECT_EQ(text, "round");
+}
+
+TEST(IoUringSetUp, RefusedIsAnErrorByNameAndAutomaticGoesOn) {
+  for (const int error : {EPERM, ENOSYS, EINVAL, ENOMEM, EMFILE, ENFILE, EACCES}) {
+    CountingCalls calls;
+    calls.refuse(CallId::ring_setup, error);
+    const auto named = Loop::create(over(calls));
+    ASSERT_FALSE(named) << error;
+    EXPECT_EQ(named.error(), Errc::backend_unavailable);
+    EXPECT_EQ(named.error().subject().to_string(), "io_uring");
+    const auto automatic = Loop::create({.system_calls = &calls});
+    ASSERT_TRUE(automatic);
+    EXPECT_NE(automatic->backend(), BackendKind::io_uring);
+  }
+}
+
+TEST(IoUringSetUp, EachStepThatFailsLeavesNothingOpen) {
+  for (const CallId call : {CallId::ring_register, CallId::memory_map}) {
+    for (std::uint64_t nth = 1; nth <= 3; ++nth) {
+      CountingCalls calls;
+      calls.fail(call, nth, ENOMEM);
+      const bool made = Loop::create(over(calls)).has_value();
+      // PROBE, PBUF_RING; two maps for the queues and one for the buffers.
+      EXPECT_EQ(made, call == CallId::ring_register && nth == 3) << nth;
+      EXPECT_EQ(calls.count(CallId::memory_unmap) + (made ? 0 : calls.injected(call)),
+                calls.count(CallId::memory_map) + (call == CallId::ring_register && !made ? 1 : 0));
+      // The ring, and epoll's descriptor that only shows that it could be had.
+      EXPECT_EQ(calls.count(CallId::close), made ? 3U : 2U);
+    }
+  }
+}
+
+TEST(IoUringSetUp, FlagsOfNewerKernelsAreLeftOutOneByOne) {
+  struct Case {
+    unsigned unknown;
+    unsigned taken;
+    std::size_t fallbacks;
+  };
+  constexpr unsigned best = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+                            IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL |
+                            IORING_SETUP_R_DISABLED;
+  constexpr unsigned coop = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG |
+                            IORING_SETUP_SUBMIT_ALL | IORING_SETUP_R_DISABLED;
+  constexpr unsigned everywhere = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
+  constexpr std::array cases{
+      Case{0, best, 0},
+      Case{IORING_SETUP_TASKRUN_FLAG, best & ~IORING_SETUP_TASKRUN_FLAG, 1},
+      Case{IORING_SETUP_DEFER_TASKRUN, coop | IORING_SETUP_SINGLE_ISSUER, 1},
+      Case{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, coop, 2},
+      Case{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_COOP_TASKRUN |
+               IORING_SETUP_TASKRUN_FLAG,
+           IORING_SETUP_SUBMIT_ALL | IORING_SETUP_R_DISABLED, 3},
+      Case{IORING_SETUP_SUBMIT_ALL, best & ~IORING_SETUP_SUBMIT_ALL, 1},
+      Case{IORING_SETUP_R_DISABLED, best & ~IORING_SETUP_R_DISABLED, 1},
+      Case{best | coop, 0, 5},
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.unknown);
+    OldKernel calls(each.unknown);
+    auto loop = Loop::create(over(calls));
+    ASSERT_TRUE(loop);
+    EXPECT_EQ(calls.flags_taken, each.taken | everywhere);
+    EXPECT_EQ(loop->backend_report().fallbacks.size(), each.fallbacks);
+    echo_once(*loop);
+  }
+}
+
+TEST(IoUringSetUp, SmallerRingWithoutMemory) {
+  for (const unsigned most : {255U, 63U, 15U, 4U}) {
+    OldKernel calls(0);
+    calls.entries_max = most;
+    auto loop = Loop::create(over(calls));
+    ASSERT_EQ(loop.has_value(), most >= 16) << most;
+    if (!loop) continue;
+    EXPECT_EQ(loop->backend_report().fallbacks.size(), 1U);
+    echo_once(*loop);
+    // More operations than entries.
+    std::vector<TcpPair> pairs(20);
+    std::size_t received = 0;
+    for (TcpPair& pair : pairs) {
+      ASSERT_TRUE(pair.open(*loop));
+      pair.server.receive_start([&](Result<Buffer> bytes) { received += bytes->size(); });
+    }
+    for (TcpPair& pair : pairs) ASSERT_TRUE(pair.client.send_copy("x"));
+    for (int turn = 0; turn < 50; ++turn) ASSERT_EQ(loop->run_ready(), 0);
+    EXPECT_EQ(received, 20U);
+  }
+}
+
+TEST(IoUringSetUp, EachOpcodeAndFeatureThatLacksIsTheReason) {
+  detail::BufferPool* pool = detail::BufferPool::make(1024);
+  for (const int opcode : {IORING_OP_NOP, IORING_OP_POLL_ADD, IORING_OP_ACCEPT,
+                           IORING_OP_ASYNC_CANCEL, IORING_OP_SEND, IORING_OP_RECV}) {
+    OldKernel calls(0);
+    calls.opcode_lacking = opcode;
+    int error = 0;
+    std::string why;
+    EXPECT_EQ(detail::make_io_uring_backend(calls, *pool, error, why), nullptr);
+    EXPECT_EQ(error, -EOPNOTSUPP);
+    EXPECT_TRUE(why.starts_with("the kernel refuses IORING_OP_")) << why;
+    EXPECT_EQ(calls.count(CallId::close), 1U);
+  }
+  for (const unsigned feature : {IORING_FEAT_NODROP, IORING_FEAT_EXT_ARG, IORING_FEAT_FAST_POLL}) {
+    OldKernel calls(0);
+    calls.features_lacking = feature;
+    int error = 0;
+    std::string why;
+    EXPECT_EQ(detail::make_io_uring_backend(calls, *pool, error, why), nullptr);
+    EXPECT_EQ(why, "this kernel's io_uring is older than Linux 5.11");
+  }
+  OldKernel calls(0);
+  calls.operation_lacking = IORING_REGISTER_PBUF_RING;
+  int error = 0;
+  std::string why;
+  EXPECT_EQ(detail::make_io_uring_backend(calls, *pool, error, why), nullptr);
+  EXPECT_EQ(error, -EINVAL);
+  EXPECT_EQ(why, "the kernel refuses IORING_REGISTER_PBUF_RING (Linux 5.19)");
+  pool->abandon();
+}
+
+/** Multishot flags are unknown: the entry fails, as on a kernel that does not have them. */
+struct OneShotKernel : CountingCalls {
+  int ring_setup(unsigned entries, io_uring_params* parameters) noexcept override {
+    const int fd = CountingCalls::ring_setup(entries, parameters);
+    head_offset = parameters->sq_off.head;
+    mask = parameters->sq_entries - 1;
+    return fd;
+  }
+  int memory_map(int fd, std::size_t size, std::uint64_t offset, void** memory) noexcept override {
+    const int error = CountingCalls::memory_map(fd, size, offset, memory);
+    if (fd >= 0 && offset == IORING_OFF_SQES) entry_memory = static_cast<io_uring_sqe*>(*memory);
+    if (fd >= 0 && offset == IORING_OFF_SQ_RING) queues = static_cast<std::byte*>(*memory);
+    return error;
+  }
+  int ring_enter(int fd, unsigned submit_count, unsigned wait_count, unsigned flags,
+                 const void* argument, std::size_t argument_size) noexcept override {
+    const unsigned head = *reinterpret_cast<unsigned*>(queues + head_offset);
+    for (unsigned i = 0; i < submit_count; ++i) {
+      io_uring_sqe& entry = entry_memory[(head + i) & mask];
+      const bool multishot = (entry.opcode == IORING_OP_RECV && entry.ioprio != 0) ||
+                             (entry.opcode == IORING_OP_ACCEPT && entry.ioprio != 0);
+      if (multishot) entry.ioprio = 0x8000;  // no kernel knows it: EINVAL
+      refused += multishot ? 1 : 0;
+    }
+    return CountingCalls::ring_enter(fd, submit_count, wait_count, flags, argument, argument_size);
+  }
+  std::byte* queues = nullptr;
+  io_uring_sqe* entry_memory = nullptr;
+  unsigned head_offset = 0;
+  unsigned mask = 0;
+  int refused = 0;
+};
+
+// T048: the kernel knows no multishot.
+TEST(IoUringSetUp, TrapT048WithoutMultishotOneShotServes) {
+  OneShotKernel calls;
+  auto loop = Loop::create(over(calls));
+  ASSERT_TRUE(loop);
+  echo_once(*loop);
+  echo_once(*loop);
+  EXPECT_EQ(calls.refused, 3) << "one accept, and the two receives of one call";
+}
+
+// ---- Calls -----------------------------------------------------------------------------------
+
+TEST(IoUringCalls, OneEnterATurnAndNoOtherCallForAnEcho) {
+  CountingCalls calls;
+  Loop loop(over(calls));
+  constexpr std::size_t count = 50;
+  std::vector<TcpPair> pairs(count);
+  std::uint64_t echoes = 0;
+  constexpr std::uint64_t wanted = 20 * count;
+  for (TcpPair& pair : pairs) {
+    ASSERT_TRUE(pair.open(loop));
+    pair.server.receive_start([&](Result<Buffer> bytes) {
+      ASSERT_TRUE(bytes);
+      EXPECT_EQ(pair.server.try_send(*bytes).value_or(0), bytes->size());
+    });
+    pair.client.receive_start([&](Result<Buffer> bytes) {
+      ASSERT_TRUE(bytes);
+      if (++echoes == wanted) return loop.stop();
+      EXPECT_EQ(pair.client.try_send(*bytes).value_or(0), bytes->size());
+    });
+  }
+  for (TcpPair& pair : pairs) ASSERT_TRUE(pair.client.send_copy("0123456789"));
+  ASSERT_EQ(loop.run_ready(), 0);
+  calls.reset_counts();
+  const std::uint64_t turns = loop.counters().turns;
+  ASSERT_EQ(loop.run(), 0);
+  EXPECT_EQ(echoes, wanted);
+  const std::uint64_t turns_of_run = loop.counters().turns - turns;
+  EXPECT_LE(calls.count(CallId::ring_enter), turns_of_run + 1);  // and one at the end of the run
+  for (const CallId call : {CallId::receive, CallId::send, CallId::poll, CallId::epoll_wait_ns,
+                            CallId::epoll_control, CallId::event_read, CallId::memory_map}) {
+    EXPECT_EQ(calls.count(call), 0U) << static_cast<int>(call);
+  }
+  EXPECT_LE(calls.count(CallId::ring_register), 2U);  // the descriptor, there and back
+}
+
+TEST(IoUringCalls, StartedAndStoppedInATurnNeverReachesTheKernel) {
+  CountingCalls calls;
+  Loop loop(over(calls));
+  TcpPair pair;
+  ASSERT_TRUE(pair.open(loop));
+  calls.reset_counts();
+  for (int round = 0; round < 100; ++round) {
+    pair.server.receive_start([](Result<Buffer>) { FAIL(); });
+    pair.server.receive_stop();
+  }
+  EXPECT_EQ(calls.total(), 0U);
+}
+
+// ---- Bytes that try_send() copies --------------------------------------------------------------
+
+/** Runs `act` in a callback of `loop` and leaves run(). */
+template <class Act>
+void in_callback(Loop& loop, Act act) {
+  const KeepAlive keep = loop.keep_alive();
+  Timer timer(loop);
+  timer.after(1ns, [&] {
+    act();
+    loop.stop();
+  });
+  ASSERT_EQ(loop.run(), 0);
+}
+
+TEST_P(IoUring, CopiesGoOutAtTheEndOfTheRun) {
+  Pair pair = make_pair();
+  in_callback(loop, [&] { ASSERT_TRUE(pair.client.send_copy("bye")); });
+  std::array<char, 8> bytes{};
+  EXPECT_EQ(::recv(pair.server.native(), bytes.data(), bytes.size(), MSG_DONTWAIT), 3);
+}
+
+TEST_P(IoUring, CopiesOfOneTurnJoinAndKeepTheirOrder) {
+  Pair first = make_pair();
+  Pair second = make_pair();
+  std::string expected;
+  in_callback(loop, [&] {
+    for (int i = 0; i < 400; ++i) {
+      const std::string piece = std::to_string(i) + ";";
+      expected += piece;
+      EXPECT_EQ(first.client.try_send(bytes_of(piece)).value_or(0), piece.size());
+      EXPECT_EQ(second.client.try_send(bytes_of(piece)).value_or(0), piece.size());
+    }
+    const std::string large = pattern(20'000);
+    expected += large;
+    EXPECT_EQ(first.client.try_send(bytes_of(large)).value_or(0), large.size());
+    EXPECT_EQ(second.client.try_send(bytes_of(large)).value_or(0), large.size());
+  });
+  for (Pair* pair : {&first, &second}) {
+    Inbox inbox;
+    pair->server.receive_start(inbox.callback());
+    ASSERT_TRUE(until([&] { return inbox.text.size() >= expected.size(); }));
+    EXPECT_TRUE(same_bytes(inbox.text, expected));
+    pair->server.receive_stop();
+  }
+}
+
+TEST_P(IoUring, ShutdownCloseAndGracefulCloseComeBehindTheCopies) {
+  for (int way = 0; way < 4; ++way) {
+    Pair pair = make_pair();
+    Outcome shut;
+    in_callback(loop, [&] {
+      ASSERT_TRUE(pair.client.send_copy("last words"));
+      switch (way) {
+        case 0:
+          pair.client.shutdown_send(shut.callback());
+          break;
+        case 1:
+          pair.client.close();
+          break;
+        case 2:
+          pair.client.close_gracefully();
+          break;
+        default:
+          pair.client = TcpStream();
+          break;
+      }
+    });
+    Inbox inbox;
+    pair.server.receive_start(inbox.callback());
+    ASSERT_TRUE(until([&] { return inbox.over(); }));
+    EXPECT_EQ(inbox.text, "last words") << way;
+    EXPECT_EQ(inbox.ends, 1) << way;
+  }
+}
+
+TEST_P(IoUring, CopiesForAPeerThatDoesNotReadWaitAndThenGoOut) {
+  Pair pair = make_pair();
+  const std::size_t stuffed = stuff(pair.client);
+  in_callback(loop, [&] { EXPECT_EQ(pair.client.try_send(bytes_of("waits")).value_or(0), 5U); });
+  Outcome shut;
+  in_callback(loop, [&] {
+    EXPECT_EQ(pair.client.try_send(bytes_of("x")).value_or(99), 0U) << "one at a time";
+    ASSERT_TRUE(pair.client.send_copy("+queued"));
+    pair.client.shutdown_send(shut.callback());
+  });
+  EXPECT_TRUE(rests());
+  EXPECT_TRUE(loop.alive());
+  EXPECT_FALSE(shut.done());
+  Inbox inbox;
+  pair.server.receive_start(inbox.callback());
+  ASSERT_TRUE(until([&] { return inbox.over(); }));
+  EXPECT_TRUE(shut.ok()) << shut.message;
+  EXPECT_EQ(std::string_view(inbox.text).substr(stuffed), "waits+queued");
+}
+
+TEST_P(IoUring, UnsentCopiesAloneKeepTheLoopAlive) {
+  Pair pair = make_pair();
+  const std::size_t stuffed = stuff(pair.client);
+  in_callback(loop, [&] { EXPECT_EQ(pair.client.try_send(bytes_of("waits")).value_or(0), 5U); });
+  ASSERT_EQ(loop.run_ready(), 0);
+  EXPECT_TRUE(loop.alive());
+  std::size_t received = 0;
+  std::thread reader([&, handle = pair.server.native()] {
+    std::vector<char> bytes(1 << 20);
+    while (received < stuffed + 5) {
+      const ssize_t count = ::recv(handle, bytes.data(), bytes.size(), 0);
+      if (count > 0) received += static_cast<std::size_t>(count);
+      if (count < 0) ::poll(nullptr, 0, 1);
+    }
+  });
+  EXPECT_EQ(loop.run(), 0);
+  reader.join();
+  EXPECT_EQ(received, stuffed + 5);
+  EXPECT_FALSE(loop.alive());
+}
+
+TEST_P(IoUring, FailureOfACopyIsToldByTheNextSendAndInPlaceOfACleanEnd) {
+  for (const bool sends : {true, false}) {
+    FaultyLoop faulty(GetParam());
+    Pair pair = make_pair(*faulty.loop);
+    faulty.calls->fail(CallId::send, 1, ECONNRESET);
+    in_callback(*faulty.loop, [&] { ASSERT_TRUE(pair.client.send_copy("lost")); });
+    ASSERT_EQ(faulty.loop->run_ready(), 0);
+    if (sends) {
+      EXPECT_EQ(pair.client.send_copy("next").error().code(), std::errc::connection_reset);
+      EXPECT_EQ(pair.client.try_send(bytes_of("x")).error().code(), std::errc::connection_reset);
+    }
+    pair.server.close();
+    Inbox inbox;
+    pair.client.receive_start(inbox.callback());
+    ASSERT_TRUE(until(*faulty.loop, [&] { return inbox.over(); }));
+    EXPECT_EQ(inbox.ends, sends ? 1 : 0);
+    EXPECT_EQ(inbox.errors, sends ? 0 : 1);
+  }
+}
+
+// ---- Buffers ---------------------------------------------------------------------------------
+
+// A sender that fills every buffer of the ring, beside one that sends a byte now and then.
+TEST_P(IoUring, OneBusySourceDoesNotDrainTheRing) {
+  LoopOptions small = options();
+  small.buffer_size = 64;
+  Loop own(small);
+  Pair busy = make_pair(own);
+  Pair calm = make_pair(own);
+  std::string got;
+  std::uint64_t turn = 0;
+  int in_turn = 0;
+  busy.server.receive_start([&](Result<Buffer> bytes) {
+    got += bytes->text();
+    in_turn = own.counters().turns == turn ? in_turn + 1 : 1;
+    turn = own.counters().turns;
+    EXPECT_LE(in_turn, 4);
+  });
+  int pings = 0;
+  calm.server.receive_start([&](Result<Buffer>) { ++pings; });
+  const std::string sent = pattern(200'000);
+  Outcome done;
+  busy.client.send(bytes_of(sent), done.callback());
+  ASSERT_EQ(own.run_once(1s), 0);
+  int rounds = 0;
+  while (got.size() < sent.size()) {
+    const int before = pings;
+    ASSERT_TRUE(calm.client.send_copy("x"));
+    for (int turns = 0; turns < 4 && pings == before; ++turns) ASSERT_EQ(own.run_once(1s), 0);
+    ASSERT_GT(pings, before) << "round " << rounds;
+    ++rounds;
+  }
+  EXPECT_GT(rounds, 10);
+  EXPECT_TRUE(same_bytes(got, sent));
+}
+
+TEST_P(IoUring, MoreSourcesThanBuffersAllGetTheirBytes) {
+  constexpr std::size_t count = 400;  // the ring has 256 at most
+  std::vector<Pair> pairs;
+  std::vector<std::string> got(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    pairs.push_back(make_pair());
+    pairs[i].server.receive_start([&, i](Result<Buffer> bytes) { got[i] += bytes->text(); });
+  }
+  settle(2);
+  for (int round = 0; round < 5; ++round) {
+    for (Pair& pair : pairs) ASSERT_TRUE(pair.client.send_copy("abc"));
+    ASSERT_TRUE(until([&] {
+      return std::ranges::all_of(got, [&](const std::string& text) {
+        return text.size() == 3U * static_cast<unsigned>(round + 1);
+      });
+    }));
+  }
+  EXPECT_TRUE(rests());
+}
+
+// What had arrived when a reader was paused is the next reader's, whichever kind it is.
+TEST_P(IoUring, KeptBytesGoToTheNextReceive) {
+  LoopOptions small = options();
+  small.buffer_size = 10;
+  Loop own(small);
+  Pair pair = make_pair(own);
+  const std::string sent = pattern(100);
+  std::string got;
+  pair.server.receive_start([&](Result<Buffer> bytes) {
+    got += bytes->text();
+    pair.server.receive_stop();
+  });
+  ASSERT_TRUE(pair.client.send_copy(sent));
+  pair.client.shutdown_send({});
+  ASSERT_TRUE(until(own, [&] { return !got.empty(); }));
+  EXPECT_TRUE(rests(own));
+  std::array<char, 7> bytes{};
+  for (int i = 0; i < 3; ++i) {
+    Outcome part;
+    starting([&] {
+      pair.server.receive_into(std::as_writable_bytes(std::span(bytes)), part.count_callback());
+    });
+    ASSERT_TRUE(until(own, [&] { return part.done(); }));
+    ASSERT_TRUE(part.ok());
+    got.append(bytes.data(), part.count);
+  }
+  Outcome one;
+  pair.server.receive(one.receive_callback());
+  ASSERT_TRUE(until(own, [&] { return one.done(); }));
+  got += one.text;
+  Inbox inbox;
+  pair.server.receive_start(inbox.callback());
+  ASSERT_TRUE(until(own, [&] { return inbox.over(); }));
+  EXPECT_TRUE(same_bytes(got + inbox.text, sent));
+  EXPECT_EQ(inbox.ends, 1);
+}
+
+// ---- Threads ---------------------------------------------------------------------------------
+
+TEST_P(IoUring, MadeHereRunThereAndThereAgain) {
+  Loop own(options());
+  TcpPair pair;
+  int calls = 0;
+  for (int round = 0; round < 3; ++round) {
+    std::thread([&] {
+      ASSERT_TRUE(pair.open(own));
+      pair.server.receive([&](Result<Buffer> bytes) {
+        EXPECT_EQ(bytes->text(), "x");
+        ++calls;
+      });
+      ASSERT_TRUE(pair.client.send_copy("x"));
+      EXPECT_EQ(own.run(), 0);
+    }).join();
+    EXPECT_EQ(calls, round + 1);
+  }
+}
+
+// The thread that ran it lives, and has left a receive in the ring: closing from here ends it.
+TEST_P(IoUring, ClosedByAThreadThatDidNotRunIt) {
+  Loop own(options());
+  TcpPair pair;
+  std::atomic<int> step = 0;
+  int ended = 0;
+  std::thread runner([&] {
+    ASSERT_TRUE(pair.open(own));
+    pair.server.receive_start([&](Result<Buffer> bytes) {
+      ended += !bytes && bytes.error().code() == std::errc::operation_canceled ? 1 : 0;
+    });
+    EXPECT_EQ(own.run_ready(), 0);
+    step = 1;
+    step.notify_all();
+    step.wait(1);
+  });
+  step.wait(0);
+  pair.server.close();
+  pair.client.close();
+  EXPECT_EQ(own.run_ready(), 0);
+  EXPECT_EQ(ended, 1);
+  TcpPair next;
+  ASSERT_TRUE(next.open(own)) << "this thread's ring works";
+  step = 2;
+  step.notify_all();
+  runner.join();
+}
+
+}  // namespace
+}  // namespace evix::test
