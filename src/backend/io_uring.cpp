@@ -138,7 +138,6 @@ int RingBackend::enter(std::int64_t timeout_ns) {
       case 0:
         break;
       case -ETIME:
-        return 0;
       case -EBUSY:  // the completions have to be taken first
       case -EAGAIN:
         return 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -40,6 +41,11 @@ enum class Role : std::uint8_t {
   batch,  ///< bytes that try_send() copied
   poll,   ///< of a watched or the wake descriptor
 };
+
+/** Neither a result nor an error: the entry is to be made again. */
+inline bool is_to_be_repeated(std::int32_t error) noexcept {
+  return error == -EINTR || error == -EAGAIN;
+}
 
 /** Bytes of try_send() that the kernel did not take at once. */
 struct UnsentBytes {

@@ -13,8 +13,6 @@ bool is_of_lost_connection(int error) noexcept {
   return error == -ECONNABORTED || error == -EPROTO;
 }
 
-bool is_to_be_repeated(int error) noexcept { return error == -EINTR || error == -EAGAIN; }
-
 unsigned count_of(const BufferBlock* last) noexcept {
   unsigned count = 0;
   if (last == nullptr) return count;
@@ -111,7 +109,7 @@ Source* RingBackend::absorb_receive(RingPort& port, const io_uring_cqe& completi
   if (into && result >= 0) {
     source.in->result = result;
     port.in_done = true;
-  } else if (result > 0) {
+  } else if (result > 0 && block != nullptr) {
     multishot_seen_ = multishot_seen_ || more;
     keep(port, block, static_cast<std::size_t>(result));
   } else {

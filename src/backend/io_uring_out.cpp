@@ -16,8 +16,6 @@ constexpr std::size_t batch_max = 4096;
 // serves the next.
 constexpr std::size_t chunk_size = std::size_t{64} * 1024;
 
-bool is_to_be_repeated(std::int32_t error) noexcept { return error == -EINTR || error == -EAGAIN; }
-
 }  // namespace
 
 // ---- Sends that the caller keeps --------------------------------------------------------------

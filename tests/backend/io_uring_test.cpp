@@ -1,11 +1,14 @@
 #include <liburing.h>
 
 #include <array>
+#include <atomic>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "backend/contract.hpp"
+#include "backend/fork_support.hpp"
 #include "backend/stimulus.hpp"
 #include "backend/tcp_support.hpp"
 
@@ -562,6 +565,35 @@ TEST_P(IoUring, ClosedByAThreadThatDidNotRunIt) {
   step = 2;
   step.notify_all();
   runner.join();
+}
+
+// A child that submits into the ring of its parent would have its completions there.
+TEST_P(IoUring, TrapT035ChildLeavesTheRingOfItsParentAlone) {
+  for (const bool after_fork : {false, true}) {
+    std::optional<Loop> own(options());
+    Pair pair = make_pair(*own);
+    std::string parents;
+    pair.server.receive_start([&](Result<Buffer> bytes) {
+      if (bytes) parents += bytes->text();
+    });
+    ASSERT_EQ(own->run_ready(), 0);
+    EXPECT_EQ(run_child([&] {
+                if (after_fork) {
+                  if (!own->after_fork() || own->run_ready() != 0) return 1;
+                  pair.server.receive_stop();
+                } else if (own->run_ready() != static_cast<int>(Errc::forked)) {
+                  return 2;
+                }
+                pair = Pair();  // closes, and cancels what is the parent's
+                own.reset();
+                return parents.empty() ? 0 : 3;
+              }),
+              0);
+    settle(*own);
+    EXPECT_EQ(parents, "");
+    ASSERT_TRUE(pair.client.send_copy("still mine"));
+    ASSERT_TRUE(until(*own, [&] { return parents == "still mine"; }));
+  }
 }
 
 }  // namespace
