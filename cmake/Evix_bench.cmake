@@ -2,6 +2,7 @@
 # bench/peers/x.cpp → peer_x, the only programs here that link another loop.
 find_package(benchmark QUIET)
 find_library(EVIX_LIBEV ev)
+find_library(EVIX_LIBURING uring)
 
 function(evix_add_bench prefix file)
   get_filename_component(name "${file}" NAME_WE)
@@ -19,8 +20,11 @@ foreach(file ${bench_sources})
 endforeach()
 
 evix_glob(floor_sources "bench/floor/*.cpp")
+if(NOT EVIX_LIBURING)
+  list(FILTER floor_sources EXCLUDE REGEX "io_uring\\.cpp$")
+endif()
 foreach(file ${floor_sources})
-  evix_add_bench(floor "${file}" Threads::Threads)
+  evix_add_bench(floor "${file}" Threads::Threads "$<$<BOOL:${EVIX_LIBURING}>:${EVIX_LIBURING}>")
 endforeach()
 
 if(EVIX_LIBEV)

@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "raw.hpp"
@@ -28,18 +28,14 @@ struct Options {
   std::int64_t echoes = INT64_MAX;
 };
 
-/// What a completion is of: in the token with the descriptor, and for a send the buffer.
-enum Kind : std::uint64_t { accepting = 0, receiving = 1, sending = 2, closing = 3 };
+/// What a completion is of; with the descriptor it makes the token.
+enum Kind : std::uint64_t { accepting, receiving, sending };
 
-constexpr std::uint64_t token(Kind kind, int descriptor, unsigned buffer = 0) {
-  return static_cast<std::uint64_t>(kind) | static_cast<std::uint64_t>(descriptor) << 8 |
-         static_cast<std::uint64_t>(buffer) << 40;
+constexpr std::uint64_t token(Kind kind, int descriptor) {
+  return static_cast<std::uint64_t>(kind) | static_cast<std::uint64_t>(descriptor) << 8;
 }
 constexpr Kind kind_of(std::uint64_t data) { return static_cast<Kind>(data & 0xff); }
-constexpr int descriptor_of(std::uint64_t data) {
-  return static_cast<int>(data >> 8 & 0xffffffffU);
-}
-constexpr unsigned buffer_of(std::uint64_t data) { return static_cast<unsigned>(data >> 40); }
+constexpr int descriptor_of(std::uint64_t data) { return static_cast<int>(data >> 8); }
 
 class EchoServer {
  public:
@@ -159,7 +155,7 @@ void EchoServer::arm_send(int descriptor) {
   io_uring_sqe* made = entry();
   io_uring_prep_send(made, descriptor, bytes_of(first.buffer) + first.done, first.size - first.done,
                      MSG_NOSIGNAL);
-  made->user_data = token(sending, descriptor, first.buffer);
+  made->user_data = token(sending, descriptor);
 }
 
 void EchoServer::give_back(unsigned buffer) {
@@ -203,8 +199,6 @@ void EchoServer::complete(const io_uring_cqe& completion) {
         arm_receive(completion.res);
       }
       if ((completion.flags & IORING_CQE_F_MORE) == 0) arm_accept();
-      return;
-    case closing:
       return;
   }
 }

@@ -1,5 +1,6 @@
 #include <liburing.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <optional>
