@@ -26,11 +26,12 @@ struct Diagnosis {
   unsigned cores = core_count();
 };
 
-// Makes a loop, because that alone shows what a program would get.
+// Makes a loop, because that alone shows what a program would get; the probe tries the others too.
 Diagnosis diagnose(BackendKind backend) {
   const Result<Loop> loop = Loop::create({.backend = backend});
-  if (loop) return {.report = loop->backend_report(), .failure = std::nullopt};
-  Diagnosis diagnosis{.report = probe_backends(backend), .failure = loop.error()};
+  Diagnosis diagnosis{.report = probe_backends(backend), .failure = std::nullopt};
+  if (loop) return diagnosis;
+  diagnosis.failure = loop.error();
   for (BackendChoice& choice : diagnosis.report.choices) choice.chosen = false;
   return diagnosis;
 }
