@@ -32,7 +32,7 @@ EVIX_API std::string_view to_string(BackendKind kind) noexcept;
 /** What was decided about one backend, and why. */
 struct BackendChoice {
   BackendKind kind = BackendKind::automatic;
-  bool available = false;  ///< works here, now
+  bool available = false;  ///< works here, now; false as well when `reason` is "not tried"
   bool chosen = false;
   std::string reason;  ///< why it was chosen, or why not
 };

@@ -142,7 +142,11 @@ class EVIX_API TcpStream : public Handle {
   Result<void> send_copy(std::string_view text) {
     return send_copy(std::as_bytes(std::span(text.data(), text.size())));
   }
-  /** Sends what the kernel takes now; 0 when it takes nothing or sends are queued. */
+  /**
+   * Sends what the kernel takes now; 0 when it takes nothing or sends are queued. Inside of run()
+   * the backend may take up to 4 KiB itself and hand them over at the end of the turn (io_uring
+   * does): they are sent in order, and a failure is reported to the next operation on the stream.
+   */
   [[nodiscard]] Result<std::size_t> try_send(std::span<const std::byte> bytes);
   /** Half-close: the peer sees the end after all queued sends. shutdown(2) with SHUT_WR. */
   void shutdown_send(DoneCallback callback,
