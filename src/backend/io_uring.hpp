@@ -77,6 +77,7 @@ struct RingPort {
   bool in_done : 1 = false;    ///< receive_into has its result
   bool out_done : 1 = false;   ///< the first send has its result, or the connect can be asked
   bool send_told : 1 = false;  ///< send_error has been
+  bool reset : 1 = false;      ///< a send was given the peer's reset, which receives are not then
   bool gone : 1 = false;       ///< its descriptor was closed by others
   bool unpollable : 1 = false;
   bool has_connections : 1 = false;  ///< accepted, not given yet
@@ -213,6 +214,7 @@ class RingBackend final : public Backend {
   Source* absorb_out(RingPort& port, std::int32_t result) noexcept;
   Source* absorb_batch(RingPort& port, std::int32_t result) noexcept;
   Source* absorb_unsent(RingPort& port, std::int32_t result) noexcept;
+  static void note_failure(RingPort& port, std::int32_t error) noexcept;
   Op* give_out(RingPort& port);
   std::int64_t send_now(RingPort& port, std::span<const std::byte> bytes) noexcept;
   std::int64_t extend_batch(RingPort& port, std::span<const std::byte> bytes) noexcept;

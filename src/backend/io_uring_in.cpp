@@ -167,17 +167,17 @@ void RingBackend::throttle(RingPort& port) noexcept {
   list(port);
 }
 
-// What comes behind everything that is kept. The error of bytes that try_send() took may be the
-// only word of a reset: the kernel tells it once.
+// What comes behind everything that is kept. A failed send, also one that was cancelled, may have
+// been given the only word of a reset: the kernel tells it once, and says end to receives then.
 std::int32_t RingBackend::end_of(RingPort& port) noexcept {
   std::int32_t result = port.kept_end;
   port.kept_end = RingPort::no_end;
+  if (result != 0) return result;
+  if (port.reset) return -ECONNRESET;
   const bool told = port.send_told || port.send_error == -EPIPE || port.send_error == 0;
-  if (result == 0 && !told) {
-    port.send_told = true;
-    result = port.send_error;
-  }
-  return result;
+  if (told) return result;
+  port.send_told = true;
+  return port.send_error;
 }
 
 Op* RingBackend::give_received(RingPort& port) {

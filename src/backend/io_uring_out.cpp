@@ -113,12 +113,17 @@ Source* RingBackend::absorb_out(RingPort& port, std::int32_t result) noexcept {
     op.result = 0;
     port.out_done = op.done == op.size;
   } else if (result != -ECANCELED && !is_to_be_repeated(result)) {
+    note_failure(port, result);
     op.result = result;
     port.out_done = true;
   }
   if (port.out_done) return &source;
   list(port);
   return nullptr;
+}
+
+void RingBackend::note_failure(RingPort& port, std::int32_t error) noexcept {
+  if (error == -ECONNRESET) port.reset = true;
 }
 
 Op* RingBackend::give_out(RingPort& port) {
@@ -235,6 +240,7 @@ Source* RingBackend::absorb_batch(RingPort& port, std::int32_t result) noexcept 
   }
   list(port);
   if (result < 0 && !is_to_be_repeated(result)) {
+    note_failure(port, result);
     port.send_error = static_cast<std::int16_t>(result);
     --sending_count_;
     return nullptr;
@@ -257,7 +263,10 @@ Source* RingBackend::absorb_unsent(RingPort& port, std::int32_t result) noexcept
   UnsentBytes& unsent = *port.unsent;
   if (result > 0) unsent.done += static_cast<std::size_t>(result);
   const bool failed = result < 0 && !is_to_be_repeated(result) && result != -ECANCELED;
-  if (failed) port.send_error = static_cast<std::int16_t>(result);
+  if (failed) {
+    note_failure(port, result);
+    port.send_error = static_cast<std::int16_t>(result);
+  }
   if (failed || unsent.done == unsent.bytes.size()) {
     port.unsent.reset();
     --sending_count_;

@@ -520,6 +520,28 @@ TEST_P(IoUring, KeptBytesGoToTheNextReceive) {
   EXPECT_EQ(inbox.ends, 1);
 }
 
+// The kernel tells a reset once. A send in flight was given it, and behind it, while the receiver
+// had its share of the turn in small buffers, came what the kernel then says to receives: the end.
+TEST_P(IoUring, ResetGivenToASendIsNoCleanEndForTheReceiver) {
+  LoopOptions small = options();
+  small.buffer_size = 64;
+  Loop own(small);
+  Pair pair = make_pair(own);
+  stuff(pair.client);
+  Outcome sent;
+  pair.client.send(bytes_of("queued"), sent.callback());
+  settle(own, 2);
+  const std::string bytes = pattern(1000);
+  ASSERT_TRUE(pair.server.send_copy(bytes));
+  pair.server.abort();
+  Inbox inbox;
+  pair.client.receive_start(inbox.callback());
+  ASSERT_TRUE(until(own, [&] { return inbox.over() && sent.done(); }));
+  EXPECT_TRUE(same_bytes(inbox.text, bytes));
+  EXPECT_EQ(inbox.ends, 0);
+  EXPECT_EQ(inbox.code, std::errc::connection_reset);
+}
+
 // ---- Threads ---------------------------------------------------------------------------------
 
 TEST_P(IoUring, MadeHereRunThereAndThereAgain) {

@@ -21,7 +21,9 @@ RandomWorld::RandomWorld(const Options& options)
                           .immediate_budget = static_cast<std::uint32_t>(options.seed % 3 * 5),
                           .completion_budget = options.seed % 4 == 0 ? 2U : 4096U,
                           .buffer_size = options.seed % 2 == 0 ? 64U * 1024 : 5000U,
-                          .send_queue_bytes_max = options.seed % 5 == 0 ? 1'000'000U : 1U << 28}) {}
+                          .send_queue_bytes_max = options.seed % 5 == 0 ? 1'000'000U : 1U << 28}) {
+  faulty_.calls->makes_ring_operations = options.faults;
+}
 
 RandomWorld::~RandomWorld() = default;
 
