@@ -81,7 +81,8 @@ struct Made {
   std::string why;  // of the error; empty: its text says it
 };
 
-Made make_kind(BackendKind kind, std::uint64_t sim_seed, Calls& calls, BufferPool& pool) {
+Made make_kind(BackendKind kind, std::uint64_t sim_seed, Calls& calls,
+               [[maybe_unused]] BufferPool& pool) {
   Made made;
   switch (kind) {
 #if !defined(EVIX_WITHOUT_IO_URING)
