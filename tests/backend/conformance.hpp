@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "support/offered.hpp"
+
 /** @file
  * The fixture of the conformance suite: one behaviour over every backend.
  */
@@ -117,10 +119,10 @@ inline std::string backend_name(const testing::TestParamInfo<BackendKind>& info)
   return std::string(to_string(info.param));
 }
 
-#define EVIX_OVER_BACKENDS(suite)                                                    \
-  INSTANTIATE_TEST_SUITE_P(Backends, suite,                                          \
-                           testing::Values(BackendKind::epoll, BackendKind::poll,    \
-                                           BackendKind::sim, BackendKind::io_uring), \
+#define EVIX_OVER_BACKENDS(suite)                                                                 \
+  INSTANTIATE_TEST_SUITE_P(Backends, suite,                                                       \
+                           testing::ValuesIn(offered({BackendKind::epoll, BackendKind::poll,      \
+                                                      BackendKind::sim, BackendKind::io_uring})), \
                            ::evix::test::backend_name)
 
 /** For what a backend cannot do. tests/backend/skips.txt lists every one. */

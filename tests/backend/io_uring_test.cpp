@@ -12,6 +12,7 @@
 #include "backend/fork_support.hpp"
 #include "backend/stimulus.hpp"
 #include "backend/tcp_support.hpp"
+#include "support/offered.hpp"
 
 /** @file
  * What only io_uring has: its set-up on kernels that refuse parts of it, its calls, its budget.
@@ -58,8 +59,28 @@ struct OldKernel : CountingCalls {
   unsigned operation_lacking = UINT32_MAX;
 };
 
+/** Tests that make their loops themselves. */
+class NeedsIoUring : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!is_offered(BackendKind::io_uring)) GTEST_SKIP() << io_uring_refusal();
+  }
+};
+class IoUringHere : public NeedsIoUring {};
+class IoUringSetUp : public NeedsIoUring {};
+class IoUringCalls : public NeedsIoUring {};
+
+// Skipped with the reason where the whole suite is made without io_uring.
+TEST_F(IoUringHere, IsTested) {
+  EXPECT_EQ(offered({BackendKind::io_uring}), std::vector{BackendKind::io_uring});
+  EXPECT_EQ(Loop(LoopOptions{.backend = BackendKind::io_uring}).backend(), BackendKind::io_uring);
+}
+
 class IoUring : public TcpConformance {};
-INSTANTIATE_TEST_SUITE_P(Backends, IoUring, testing::Values(BackendKind::io_uring), backend_name);
+// Where it is refused.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(IoUring);
+INSTANTIATE_TEST_SUITE_P(Backends, IoUring, testing::ValuesIn(offered({BackendKind::io_uring})),
+                         backend_name);
 
 // ---- Set-up ----------------------------------------------------------------------------------
 
@@ -81,7 +102,7 @@ void echo_once(Loop& loop) {
   EXPECT_EQ(text, "round");
 }
 
-TEST(IoUringSetUp, RefusedIsAnErrorByNameAndAutomaticGoesOn) {
+TEST_F(IoUringSetUp, RefusedIsAnErrorByNameAndAutomaticGoesOn) {
   for (const int error : {EPERM, ENOSYS, EINVAL, ENOMEM, EMFILE, ENFILE, EACCES}) {
     CountingCalls calls;
     calls.refuse(CallId::ring_setup, error);
@@ -95,7 +116,7 @@ TEST(IoUringSetUp, RefusedIsAnErrorByNameAndAutomaticGoesOn) {
   }
 }
 
-TEST(IoUringSetUp, EachStepThatFailsLeavesNothingOpen) {
+TEST_F(IoUringSetUp, EachStepThatFailsLeavesNothingOpen) {
   for (const CallId call : {CallId::ring_register, CallId::memory_map}) {
     for (std::uint64_t nth = 1; nth <= 3; ++nth) {
       CountingCalls calls;
@@ -111,7 +132,7 @@ TEST(IoUringSetUp, EachStepThatFailsLeavesNothingOpen) {
   }
 }
 
-TEST(IoUringSetUp, FlagsOfNewerKernelsAreLeftOutOneByOne) {
+TEST_F(IoUringSetUp, FlagsOfNewerKernelsAreLeftOutOneByOne) {
   struct Case {
     unsigned unknown;
     unsigned taken;
@@ -146,7 +167,7 @@ TEST(IoUringSetUp, FlagsOfNewerKernelsAreLeftOutOneByOne) {
   }
 }
 
-TEST(IoUringSetUp, SmallerRingWithoutMemory) {
+TEST_F(IoUringSetUp, SmallerRingWithoutMemory) {
   for (const unsigned most : {255U, 63U, 15U, 4U}) {
     OldKernel calls(0);
     calls.entries_max = most;
@@ -168,7 +189,7 @@ TEST(IoUringSetUp, SmallerRingWithoutMemory) {
   }
 }
 
-TEST(IoUringSetUp, EachOpcodeAndFeatureThatLacksIsTheReason) {
+TEST_F(IoUringSetUp, EachOpcodeAndFeatureThatLacksIsTheReason) {
   detail::BufferPool* pool = detail::BufferPool::make(1024);
   for (const int opcode : {IORING_OP_NOP, IORING_OP_POLL_ADD, IORING_OP_ACCEPT,
                            IORING_OP_ASYNC_CANCEL, IORING_OP_SEND, IORING_OP_RECV}) {
@@ -233,7 +254,7 @@ struct OneShotKernel : CountingCalls {
 };
 
 // T048: the kernel knows no multishot.
-TEST(IoUringSetUp, TrapT048WithoutMultishotOneShotServes) {
+TEST_F(IoUringSetUp, TrapT048WithoutMultishotOneShotServes) {
   OneShotKernel calls;
   auto loop = Loop::create(over(calls));
   ASSERT_TRUE(loop);
@@ -244,7 +265,7 @@ TEST(IoUringSetUp, TrapT048WithoutMultishotOneShotServes) {
 
 // ---- Calls -----------------------------------------------------------------------------------
 
-TEST(IoUringCalls, OneEnterATurnAndNoOtherCallForAnEcho) {
+TEST_F(IoUringCalls, OneEnterATurnAndNoOtherCallForAnEcho) {
   CountingCalls calls;
   Loop loop(over(calls));
   constexpr std::size_t count = 50;
@@ -278,7 +299,7 @@ TEST(IoUringCalls, OneEnterATurnAndNoOtherCallForAnEcho) {
   EXPECT_LE(calls.count(CallId::ring_register), 2U);  // the descriptor, there and back
 }
 
-TEST(IoUringCalls, StartedAndStoppedInATurnNeverReachesTheKernel) {
+TEST_F(IoUringCalls, StartedAndStoppedInATurnNeverReachesTheKernel) {
   CountingCalls calls;
   Loop loop(over(calls));
   TcpPair pair;

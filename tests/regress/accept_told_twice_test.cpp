@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/fault_calls.hpp"
+#include "support/offered.hpp"
 
 // A single accept() that found no descriptor free told its callback of that, went on waiting, and
 // called it a second time with the connection.
@@ -45,8 +46,8 @@ class AcceptToldTwice : public testing::TestWithParam<BackendKind> {
   std::error_code code;
 };
 INSTANTIATE_TEST_SUITE_P(Backends, AcceptToldTwice,
-                         testing::Values(BackendKind::epoll, BackendKind::poll,
-                                         BackendKind::io_uring));
+                         testing::ValuesIn(offered({BackendKind::epoll, BackendKind::poll,
+                                                    BackendKind::io_uring})));
 
 TEST_P(AcceptToldTwice, WaitsForDescriptors) {
   faults.fail(CallId::accept, 1, EMFILE, 3);

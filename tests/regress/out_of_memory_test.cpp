@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "allocations.hpp"
+#include "support/offered.hpp"
 
 // Closing, cancelling and changing an interest allocated in functions that cannot throw: without
 // memory the process ended. Each allocation of a life with everything in it fails once here: a
@@ -163,8 +164,8 @@ class Life {
 // Not the simulator: its memory stands for the kernel's.
 class OutOfMemory : public testing::TestWithParam<BackendKind> {};
 INSTANTIATE_TEST_SUITE_P(Backends, OutOfMemory,
-                         testing::Values(BackendKind::epoll, BackendKind::poll,
-                                         BackendKind::io_uring));
+                         testing::ValuesIn(offered({BackendKind::epoll, BackendKind::poll,
+                                                    BackendKind::io_uring})));
 
 TEST_P(OutOfMemory, EachAllocationFailsOnce) {
   EVIX_NEEDS_ALLOCATIONS();

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "support/fault_calls.hpp"
+#include "support/offered.hpp"
 
 // The loop made its wake descriptor at the first wait that could sleep: a program that had used up
 // its descriptors by then got EMFILE from run(), at each call again.
@@ -21,8 +22,8 @@ class RunFailsAtDescriptorLimit : public testing::TestWithParam<BackendKind> {
   LoopOptions options{.backend = GetParam(), .system_calls = &faults};
 };
 INSTANTIATE_TEST_SUITE_P(Backends, RunFailsAtDescriptorLimit,
-                         testing::Values(BackendKind::epoll, BackendKind::poll,
-                                         BackendKind::io_uring));
+                         testing::ValuesIn(offered({BackendKind::epoll, BackendKind::poll,
+                                                    BackendKind::io_uring})));
 
 TEST_P(RunFailsAtDescriptorLimit, FirstSleep) {
   Loop loop(options);
