@@ -9,8 +9,8 @@ namespace {
 // and each thread has room for 16 rings only.
 constexpr unsigned enters_before_registering = 64;
 
-// What arm() needs at most for one port: a cancel, a receive, a send.
-constexpr unsigned entries_per_port = 3;
+// What arm() needs at most for one port: a cancel, a receive, a poll for urgent data, a send.
+constexpr unsigned entries_per_port = 4;
 
 // Listeners take what has come: an accepted connection is cheap.
 constexpr std::uint8_t connections_max = 64;
@@ -78,7 +78,8 @@ void RingBackend::drop_ring() noexcept {
 }
 
 void RingBackend::forget_in_flight(RingPort& port) noexcept {
-  port.in_armed = port.out_armed = port.stop_due = port.stopping = port.into = false;
+  port.in_armed = port.out_armed = port.urgent_armed = false;
+  port.stop_due = port.stopping = port.into = false;
 }
 
 int RingBackend::after_fork() {
@@ -286,6 +287,8 @@ Source* RingBackend::absorb(const io_uring_cqe& completion) noexcept {
       return absorb_batch(*port, completion.res);
     case Role::poll:
       return absorb_poll(*port, completion.res, (completion.flags & IORING_CQE_F_MORE) != 0);
+    case Role::urgent:
+      return absorb_urgent(*port, completion.res);
     case Role::ignored:
       break;
   }

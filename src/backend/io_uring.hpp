@@ -37,9 +37,10 @@ enum class Role : std::uint8_t {
   ignored,  ///< nobody waits for this completion
   receive,  ///< into a ring's buffer or the caller's memory
   accept,
-  out,    ///< a send, or the poll of a connecting socket
-  batch,  ///< bytes that try_send() copied
-  poll,   ///< of a watched or the wake descriptor
+  out,     ///< a send, or the poll of a connecting socket
+  batch,   ///< bytes that try_send() copied
+  poll,    ///< of a watched or the wake descriptor
+  urgent,  ///< a poll for urgent data, beside a multishot receive
 };
 
 /** Neither a result nor an error: the entry is to be made again. */
@@ -73,6 +74,8 @@ struct RingPort {
   bool stop_due : 1 = false;   ///< the receive is to be cancelled with the next call
   bool stopping : 1 = false;   ///< it has been told to
   bool multishot : 1 = false;  ///< the armed receive or accept is
+  bool urgent_armed : 1 = false;
+  bool urgent : 1 = false;     ///< there was urgent data: no multishot any more
   bool into : 1 = false;       ///< the armed receive is into the caller's memory
   bool in_done : 1 = false;    ///< receive_into has its result
   bool out_done : 1 = false;   ///< the first send has its result, or the connect can be asked
@@ -193,6 +196,7 @@ class RingBackend final : public Backend {
   Started start_in(Op& op);
   void arm_in(RingPort& port) noexcept;
   Source* absorb_receive(RingPort& port, const io_uring_cqe& completion) noexcept;
+  Source* absorb_urgent(RingPort& port, std::int32_t result) noexcept;
   Source* absorb_accept(RingPort& port, const io_uring_cqe& completion) noexcept;
   void keep(RingPort& port, BufferBlock* block, std::size_t size) noexcept;
   BufferBlock* take_kept(RingPort& port) noexcept;

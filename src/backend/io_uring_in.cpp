@@ -82,9 +82,17 @@ void RingBackend::arm_in(RingPort& port) noexcept {
     io_uring_prep_recv(entry, source.handle, nullptr, 0, 0);
     entry->flags |= IOSQE_BUFFER_SELECT;
     entry->buf_group = ring_buffer_group;
-    port.multishot = op.multishot && multishot_receive_;
+    port.multishot = op.multishot && multishot_receive_ && !port.urgent;
     if (port.multishot) entry->ioprio |= IORING_RECV_MULTISHOT;
     entry->user_data = token_of(port, Role::receive);
+    // A multishot receive ends at the mark of urgent data and then waits for an edge, which what is
+    // there already behind the mark does not make.
+    if (port.multishot && !source.splits && !port.urgent_armed) {
+      entry = ring_.next_entry();
+      io_uring_prep_poll_add(entry, source.handle, POLLPRI);
+      entry->user_data = token_of(port, Role::urgent);
+      port.urgent_armed = true;
+    }
   } else {
     const auto& into = static_cast<const ReceiveIntoOp&>(op);
     io_uring_prep_recv(entry, source.handle, into.bytes, std::min(into.size, transfer_size_max), 0);
@@ -128,6 +136,18 @@ Source* RingBackend::absorb_receive(RingPort& port, const io_uring_cqe& completi
   if (!more && result == -ENOBUFS) {
     starve(port);
   } else if (!more) {
+    list(port);
+  }
+  return nullptr;
+}
+
+// From now on each receive begins with an attempt.
+Source* RingBackend::absorb_urgent(RingPort& port, std::int32_t result) noexcept {
+  port.urgent_armed = false;
+  if (result <= 0 || (result & POLLPRI) == 0) return nullptr;
+  port.urgent = true;
+  if (port.in_armed && port.multishot && !port.into) {
+    port.stop_due = true;
     list(port);
   }
   return nullptr;

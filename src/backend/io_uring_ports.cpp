@@ -70,6 +70,7 @@ void RingBackend::detach(Source& source) noexcept {
   RingPort& port = port_of(source);
   if (!forked()) {
     drop_out(port);
+    if (port.urgent_armed) stop(port, Role::urgent);
     if (port.in_armed) {
       stop(port, source.kind == SourceKind::listener ? Role::accept : Role::receive);
     }
@@ -163,11 +164,14 @@ void RingBackend::cancel(Op& op) noexcept {
 }
 
 bool RingBackend::is_armed(const RingPort& port, Role role) noexcept {
+  if (role == Role::urgent) return port.urgent_armed;
   return role == Role::out ? port.out_armed : port.in_armed;
 }
 
 void RingBackend::disarm(RingPort& port, Role role) noexcept {
-  if (role == Role::out) {
+  if (role == Role::urgent) {
+    port.urgent_armed = false;
+  } else if (role == Role::out) {
     port.out_armed = false;
   } else {
     port.in_armed = port.stop_due = port.stopping = port.into = false;
