@@ -300,10 +300,10 @@ bool send_behind_the_rest(StreamRecord& stream) noexcept {
     SendRequest& request = make_request(stream);
     if (backend.start(request) == Started::in_flight) return true;
     send_pool(*stream.core).requests.free(&request);
+    return false;
   } catch (const std::bad_alloc&) {
-    // What is not sent yet is lost, as with a kernel that has no memory.
+    return false;  // what is not sent yet is lost, as with a kernel that has no memory
   }
-  return false;
 }
 
 }  // namespace

@@ -195,7 +195,7 @@ int Calls::signal_action(int signal, const struct sigaction* action,
   return or_errno(::sigaction(signal, action, before));
 }
 
-int Calls::ring_setup(unsigned entries, io_uring_params* parameters) noexcept {
+int Calls::ring_setup(unsigned entries, void* parameters) noexcept {
   return or_errno(static_cast<int>(::syscall(SYS_io_uring_setup, entries, parameters)));
 }
 

@@ -9,8 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 
-struct io_uring_params;
-
 /** @file
  * Every system call of the library, one thin function each, behind one replaceable table.
  *
@@ -110,8 +108,8 @@ class Calls {
   virtual int signal_action(int signal, const struct sigaction* action,
                             struct sigaction* before) noexcept;
 
-  /** io_uring_setup(2); the descriptor is close-on-exec. */
-  virtual int ring_setup(unsigned entries, io_uring_params* parameters) noexcept;
+  /** io_uring_setup(2), with its `struct io_uring_params`; the descriptor is close-on-exec. */
+  virtual int ring_setup(unsigned entries, void* parameters) noexcept;
   /** io_uring_enter2(2). @return how many entries the kernel took. */
   virtual int ring_enter(int fd, unsigned submit_count, unsigned wait_count, unsigned flags,
                          const void* argument, std::size_t argument_size) noexcept;

@@ -34,7 +34,8 @@ struct CountingCalls : detail::FaultCalls {
 /** A kernel that does not know some flags of the set-up. */
 struct OldKernel : CountingCalls {
   explicit OldKernel(unsigned unknown) : unknown_flags(unknown) {}
-  int ring_setup(unsigned entries, io_uring_params* parameters) noexcept override {
+  int ring_setup(unsigned entries, void* memory) noexcept override {
+    auto* const parameters = static_cast<io_uring_params*>(memory);
     if ((parameters->flags & unknown_flags) != 0) return -EINVAL;
     if (entries > entries_max) return -ENOMEM;
     flags_taken = parameters->flags;
@@ -222,7 +223,8 @@ TEST_F(IoUringSetUp, EachOpcodeAndFeatureThatLacksIsTheReason) {
 
 /** Multishot flags are unknown: the entry fails, as on a kernel that does not have them. */
 struct OneShotKernel : CountingCalls {
-  int ring_setup(unsigned entries, io_uring_params* parameters) noexcept override {
+  int ring_setup(unsigned entries, void* memory) noexcept override {
+    auto* const parameters = static_cast<io_uring_params*>(memory);
     const int fd = CountingCalls::ring_setup(entries, parameters);
     head_offset = parameters->sq_off.head;
     mask = parameters->sq_entries - 1;

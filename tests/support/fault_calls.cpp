@@ -188,7 +188,7 @@ int FaultCalls::signal_action(int signal, const struct sigaction* action,
   return run(CallId::signal_action, [&] { return inner_.signal_action(signal, action, previous); });
 }
 
-int FaultCalls::ring_setup(unsigned entries, io_uring_params* parameters) noexcept {
+int FaultCalls::ring_setup(unsigned entries, void* parameters) noexcept {
   const int fd = run(CallId::ring_setup, [&] { return inner_.ring_setup(entries, parameters); });
   if (fd >= 0) ring_.set_up(fd, parameters);
   return fd;

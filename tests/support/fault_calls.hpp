@@ -75,7 +75,7 @@ class FaultCalls : public Calls {
   int event_write(int fd) noexcept override;
   int signal_action(int signal, const struct sigaction* action,
                     struct sigaction* previous) noexcept override;
-  int ring_setup(unsigned entries, io_uring_params* parameters) noexcept override;
+  int ring_setup(unsigned entries, void* parameters) noexcept override;
   int ring_enter(int fd, unsigned submit_count, unsigned wait_count, unsigned flags,
                  const void* argument, std::size_t argument_size) noexcept override;
   int ring_register(int fd, unsigned operation, void* argument, unsigned count) noexcept override;
