@@ -43,9 +43,7 @@ LoopCore::LoopCore(const LoopOptions& options)
     : options_(usable(options)),
       calls_(options.system_calls != nullptr ? options.system_calls : &Calls::kernel()),
       pool_(BufferPool::make(std::clamp<std::size_t>(options.buffer_size, 1, transfer_size_max))),
-      fork_generation_(fork_generation()) {
-  count_forks();
-}
+      fork_generation_(fork_generation()) {}
 
 LoopCore::~LoopCore() {
   if (mailbox_ != nullptr) {

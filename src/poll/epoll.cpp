@@ -48,9 +48,7 @@ std::uint32_t to_epoll(Ready interest, Trigger trigger) noexcept {
 
 class EpollDriver final : public PollDriver {
  public:
-  EpollDriver(Calls& calls, Fd epoll) noexcept : calls_(calls), epoll_(std::move(epoll)) {
-    count_forks();
-  }
+  EpollDriver(Calls& calls, Fd epoll) noexcept : calls_(calls), epoll_(std::move(epoll)) {}
 
   BackendKind kind() const noexcept override { return BackendKind::epoll; }
   bool supports_edge() const noexcept override { return true; }

@@ -9,11 +9,14 @@
 
 namespace evix::detail {
 
-void count_forks() noexcept {
-  static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { fork_count.fetch_add(1, std::memory_order_relaxed); });
-  static_cast<void>(registered);
-}
+constinit std::atomic<std::uint32_t> fork_count = 1;
+
+namespace {
+
+[[maybe_unused]] const int counting_fork_handlers =
+    around_forks(nullptr, nullptr, [] { fork_count.fetch_add(1, std::memory_order_relaxed); });
+
+}  // namespace
 
 int around_forks(void (*before)(), void (*in_parent)(), void (*in_child)()) noexcept {
   return pthread_atfork(before, in_parent, in_child);

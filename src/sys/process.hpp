@@ -9,22 +9,21 @@
 namespace evix::detail {
 
 /** Of fork_generation(); written by the child of a fork only. */
-inline std::atomic<std::uint32_t> fork_count = 1;
+extern std::atomic<std::uint32_t> fork_count;
 
 /**
- * Grows by one in a child each time the process forks after count_forks(), so that comparing two
- * numbers tells whether something was made before a fork. Async-signal-safe.
+ * Grows by one in a child each time the process forks, so that comparing two numbers tells whether
+ * something was made before a fork. Async-signal-safe.
  */
 inline std::uint32_t fork_generation() noexcept {
   return fork_count.load(std::memory_order_relaxed);
 }
 
-/** Begins to count forks (pthread_atfork(3)); once in a process, more calls do nothing. */
-void count_forks() noexcept;
-
 /**
  * Runs these around each fork from now on, pthread_atfork(3): the first in the forking thread
- * before it, the others after it, in the parent and in the child. 0 or a positive errno.
+ * before it, the others after it, in the parent and in the child. 0 or a positive errno. Called
+ * when the library is loaded: inside a call it could itself be what another thread's fork
+ * interrupts, and the child would wait for its end for ever.
  */
 int around_forks(void (*before)(), void (*in_parent)(), void (*in_child)()) noexcept;
 

@@ -11,6 +11,7 @@
 
 #include "base/mutation.hpp"
 #include "sys/calls.hpp"
+#include "sys/process.hpp"
 
 namespace evix::detail {
 namespace {
@@ -44,16 +45,12 @@ class Blocked {
  * The child of a fork has none of the threads that may have been inside a handler or held the lock
  * at that moment, so it would wait for them for ever.
  */
-void prepare_for_forks() noexcept {
-  static const int registered =
-      pthread_atfork([] { lock.lock(); }, [] { lock.unlock(); },
-                     [] {
-                       for (Entry& entry : entries)
-                         entry.handlers.store(0, std::memory_order_relaxed);
-                       lock.unlock();
-                     });
-  static_cast<void>(registered);
-}
+[[maybe_unused]] const int hub_fork_handlers =
+    around_forks([] { lock.lock(); }, [] { lock.unlock(); },
+                 [] {
+                   for (Entry& entry : entries) entry.handlers.store(0, std::memory_order_relaxed);
+                   lock.unlock();
+                 });
 
 }  // namespace
 
@@ -61,7 +58,6 @@ void prepare_for_forks() noexcept {
 // the receiver are gone.
 int SignalHub::join(Calls& calls, SignalReceiver& receiver, int signal) noexcept {
   if (signal < 1 || signal > signal_max) return -EINVAL;
-  prepare_for_forks();
   const Blocked blocked;
   const std::lock_guard guard(lock);
   Entry& entry = entries[static_cast<std::size_t>(signal)];
