@@ -144,7 +144,10 @@ bool is_needed(BackendKind kind, detail::CallId call) {
   if (kind == BackendKind::io_uring) {
     return call == CallId::ring_enter || call == CallId::ring_register;
   }
-  return call == (kind == BackendKind::epoll ? CallId::epoll_wait_ns : CallId::poll);
+  if (kind == BackendKind::poll) return call == CallId::poll;
+  // Which of its waits epoll has, on an old kernel or under ThreadSanitizer, shows at the start.
+  const bool waits_ns = probe_backends(kind).fallbacks.empty();
+  return call == (waits_ns ? CallId::epoll_wait_ns : CallId::epoll_wait_ms);
 }
 
 // The same in the library's own thread: the loop there ends with the error, or does without.
