@@ -54,8 +54,8 @@ void add_backend(CLI::App& app, BackendKind& backend) {
            if (!kind) reject("--backend", "'" + name + "' is none of " + backend_names());
            backend = *kind;
          },
-         "How to wait for the kernel: automatic, epoll, poll; see 'evix doctor'. Without this "
-         "option the environment variable EVIX_BACKEND decides, and without that evix itself")
+         "How to wait for the kernel: automatic, io_uring, epoll, poll; see 'evix doctor'. Without "
+         "this option the environment variable EVIX_BACKEND decides, and without that evix itself")
       ->type_name("BACKEND");
 }
 
