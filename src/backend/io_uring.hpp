@@ -234,7 +234,6 @@ class RingBackend final : public Backend {
   Op* give_watched(Source& source);
   void remove_watch(WatchOp& op) noexcept;
   void drop_watched(RingPort& port) noexcept;
-  static Ready wanted(const Source& source) noexcept;
 
   Calls& calls_;
   BufferPool& pool_;

@@ -17,17 +17,8 @@ static_assert(POLLIN == static_cast<int>(Ready::readable) &&
 
 }  // namespace
 
-Ready RingBackend::wanted(const Source& source) noexcept {
-  Ready interest = Ready::none;
-  for (auto* op = static_cast<WatchOp*>(source.in); op != nullptr; op = op->next_watch) {
-    interest |= op->interest;
-  }
-  return interest;
-}
-
 Started RingBackend::start_watch(WatchOp& op) {
   op.pending = Ready::none;
-  op.previous_watch = op.next_watch = nullptr;
   if (const int error = check_open(calls_, op.handle); error < 0) {
     finish(op, error);
     return Started::done;
@@ -64,17 +55,8 @@ Started RingBackend::start_watch(WatchOp& op) {
     // By its number again: it may have been closed and given out anew.
     stop(*port, Role::poll);
   }
-  Source& source = *port->source;
-  op.source = &source;
+  push_watch(*port->source, op);
   op.state = OpState::in_flight;
-  if (source.in == nullptr) {
-    source.in = &op;
-  } else {
-    auto* last = static_cast<WatchOp*>(source.in);
-    while (last->next_watch != nullptr) last = last->next_watch;
-    last->next_watch = &op;
-    op.previous_watch = last;
-  }
   port->unpollable = false;
   list(*port);
   return Started::in_flight;
@@ -89,7 +71,7 @@ void RingBackend::arm_poll(RingPort& port) noexcept {
     entry = ring_.next_entry();
     io_uring_prep_poll_multishot(entry, source.handle, POLLIN);
   } else {
-    Ready interest = wanted(source);
+    Ready interest = interest_of(source);
     if (!any(interest)) return;  // hang-ups would be told whatever the mask
     if (any(interest, Ready::readable)) interest |= Ready::read_closed;
     source.registered = interest;
@@ -148,18 +130,11 @@ Op* RingBackend::give_watched(Source& source) {
 
 void RingBackend::remove_watch(WatchOp& op) noexcept {
   Source& source = *op.source;
-  if (op.previous_watch != nullptr) {
-    op.previous_watch->next_watch = op.next_watch;
-  } else {
-    source.in = op.next_watch;
-  }
-  if (op.next_watch != nullptr) op.next_watch->previous_watch = op.previous_watch;
-  op.previous_watch = op.next_watch = nullptr;
-  op.source = nullptr;
+  unlink_watch(op);
   RingPort& port = port_of(source);
   if (source.in == nullptr) {
     drop_watched(port);
-  } else if (port.in_armed && !any(wanted(source))) {
+  } else if (port.in_armed && !any(interest_of(source))) {
     stop(port, Role::poll);
   }
 }
@@ -175,10 +150,10 @@ int RingBackend::change_interest(WatchOp& op, Ready interest) {
   op.interest = interest;
   op.pending &= reportable(interest);
   RingPort& port = port_of(*op.source);
-  const Ready now_wanted = wanted(*op.source);
+  const Ready wanted = interest_of(*op.source);
   port.unpollable = false;
-  const bool more = any(now_wanted & ~op.source->registered);
-  if (port.in_armed && (more || !any(now_wanted))) stop(port, Role::poll);
+  const bool more = any(wanted & ~op.source->registered);
+  if (port.in_armed && (more || !any(wanted))) stop(port, Role::poll);
   list(port);
   return 0;
 }

@@ -28,6 +28,9 @@ constexpr std::size_t events_max = 1024;
 // urgent data otherwise).
 constexpr Ready not_drained_bits = Ready::priority | Ready::read_closed | ends;
 
+constexpr Ready read_bits = Ready::readable | Ready::read_closed | ends;
+constexpr Ready write_bits = Ready::writable | ends;
+
 /** The backend over any poll driver: try, wait until ready, try again. */
 class ReadinessBackend final : public Backend {
  public:

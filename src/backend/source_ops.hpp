@@ -19,8 +19,6 @@ inline constexpr std::uint8_t visits_max = 4;
 
 inline constexpr Ready all_bits = static_cast<Ready>(UINT16_MAX);
 inline constexpr Ready ends = Ready::hangup | Ready::error | Ready::invalid;
-inline constexpr Ready read_bits = Ready::readable | Ready::read_closed | ends;
-inline constexpr Ready write_bits = Ready::writable | ends;
 
 /** What a watcher with this interest is told. The bits are those of all of its descriptor. */
 constexpr Ready reportable(Ready interest) noexcept {
@@ -32,6 +30,41 @@ inline WatchOp* first_pending(Op* op, Ready bits) noexcept {
   auto* watch = static_cast<WatchOp*>(op);
   while (watch != nullptr && !any(watch->pending & bits)) watch = watch->next_watch;
   return watch;
+}
+
+/** Behind the other watch operations of its source. */
+inline void push_watch(Source& source, WatchOp& op) noexcept {
+  op.source = &source;
+  op.previous_watch = op.next_watch = nullptr;
+  if (source.in == nullptr) {
+    source.in = &op;
+    return;
+  }
+  auto* last = static_cast<WatchOp*>(source.in);
+  while (last->next_watch != nullptr) last = last->next_watch;
+  last->next_watch = &op;
+  op.previous_watch = last;
+}
+
+/** From any place among the watch operations of its source, which it has no more. */
+inline void unlink_watch(WatchOp& op) noexcept {
+  if (op.previous_watch != nullptr) {
+    op.previous_watch->next_watch = op.next_watch;
+  } else {
+    op.source->in = op.next_watch;
+  }
+  if (op.next_watch != nullptr) op.next_watch->previous_watch = op.previous_watch;
+  op.previous_watch = op.next_watch = nullptr;
+  op.source = nullptr;
+}
+
+/** What all watch operations of a source want together. */
+inline Ready interest_of(const Source& source) noexcept {
+  Ready interest = Ready::none;
+  for (auto* op = static_cast<WatchOp*>(source.in); op != nullptr; op = op->next_watch) {
+    interest |= op->interest;
+  }
+  return interest;
 }
 
 inline void finish(Op& op, std::int32_t result) noexcept {

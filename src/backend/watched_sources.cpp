@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "backend/source_ops.hpp"
 #include "base/mutation.hpp"
 
 namespace evix::detail {
@@ -14,17 +15,8 @@ int WatchedSources::add(WatchOp& op) noexcept {
   int error = 0;
   WatchedSource* source = make(op, error);
   if (source == nullptr) return error;
-  op.source = source;
   op.pending = mutated("T019") ? op.interest : Ready::none;
-  op.previous_watch = op.next_watch = nullptr;
-  if (source->in == nullptr) {
-    source->in = &op;
-    return 0;
-  }
-  auto* last = static_cast<WatchOp*>(source->in);
-  while (last->next_watch != nullptr) last = last->next_watch;
-  last->next_watch = &op;
-  op.previous_watch = last;
+  push_watch(*source, op);
   return 0;
 }
 
@@ -56,10 +48,7 @@ WatchedSource* WatchedSources::make(const WatchOp& op, int& error) noexcept {
 }
 
 int WatchedSources::sync(WatchedSource& source) noexcept {
-  Ready interest = Ready::none;
-  for (auto* op = static_cast<WatchOp*>(source.in); op != nullptr; op = op->next_watch) {
-    interest |= op->interest;
-  }
+  const Ready interest = interest_of(source);
   if (interest == source.registered || source.interest.generation == 0) return 0;
   const int error = poller_.modify(source.interest, interest, Trigger::level);
   if (error == 0) source.registered = interest;
@@ -68,14 +57,7 @@ int WatchedSources::sync(WatchedSource& source) noexcept {
 
 WatchedSource* WatchedSources::remove(WatchOp& op) noexcept {
   auto& source = static_cast<WatchedSource&>(*op.source);
-  if (op.previous_watch != nullptr) {
-    op.previous_watch->next_watch = op.next_watch;
-  } else {
-    source.in = op.next_watch;
-  }
-  if (op.next_watch != nullptr) op.next_watch->previous_watch = op.previous_watch;
-  op.previous_watch = op.next_watch = nullptr;
-  op.source = nullptr;
+  unlink_watch(op);
   if (source.in == nullptr) return &source;
   (void)sync(source);
   return nullptr;
