@@ -3,19 +3,9 @@
 
 #include "backend/io_uring.hpp"
 #include "sys/descriptor.hpp"
+#include "sys/poll_bits.hpp"
 
 namespace evix::detail {
-namespace {
-
-static_assert(POLLIN == static_cast<int>(Ready::readable) &&
-              POLLPRI == static_cast<int>(Ready::priority) &&
-              POLLOUT == static_cast<int>(Ready::writable) &&
-              POLLERR == static_cast<int>(Ready::error) &&
-              POLLHUP == static_cast<int>(Ready::hangup) &&
-              POLLNVAL == static_cast<int>(Ready::invalid) &&
-              POLLRDHUP == static_cast<int>(Ready::read_closed));
-
-}  // namespace
 
 Started RingBackend::start_watch(WatchOp& op) {
   op.pending = Ready::none;
@@ -71,9 +61,8 @@ void RingBackend::arm_poll(RingPort& port) noexcept {
     entry = ring_.next_entry();
     io_uring_prep_poll_multishot(entry, source.handle, POLLIN);
   } else {
-    Ready interest = interest_of(source);
+    const Ready interest = with_read_closed(interest_of(source));
     if (!any(interest)) return;  // hang-ups would be told whatever the mask
-    if (any(interest, Ready::readable)) interest |= Ready::read_closed;
     source.registered = interest;
     entry = ring_.next_entry();
     io_uring_prep_poll_add(entry, source.handle, static_cast<unsigned>(interest));

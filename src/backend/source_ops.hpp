@@ -7,6 +7,7 @@
 #include "op/op.hpp"
 #include "sys/address.hpp"
 #include "sys/calls.hpp"
+#include "sys/poll_bits.hpp"
 
 /** @file
  * What every backend does with the operations of a source.
@@ -21,9 +22,7 @@ inline constexpr Ready all_bits = static_cast<Ready>(UINT16_MAX);
 inline constexpr Ready ends = Ready::hangup | Ready::error | Ready::invalid;
 
 /** What a watcher with this interest is told. The bits are those of all of its descriptor. */
-constexpr Ready reportable(Ready interest) noexcept {
-  return interest | ends | (any(interest, Ready::readable) ? Ready::read_closed : Ready::none);
-}
+constexpr Ready reportable(Ready interest) noexcept { return with_read_closed(interest) | ends; }
 
 /** The first watch operation from `op` on that is to be told one of `bits`. */
 inline WatchOp* first_pending(Op* op, Ready bits) noexcept {

@@ -11,6 +11,7 @@
 #include "sys/calls.hpp"
 #include "sys/descriptor.hpp"
 #include "sys/fd.hpp"
+#include "sys/poll_bits.hpp"
 #include "sys/process.hpp"
 
 /** @file
@@ -34,13 +35,8 @@ constexpr bool same_layout = std::endian::native == std::endian::little &&
                              offsetof(DriverEvent, ready) == offsetof(epoll_event, events) &&
                              offsetof(DriverEvent, key) == offsetof(epoll_event, data);
 
-/**
- * EPOLLRDHUP belongs to reading: a level-triggered interest in writing alone would otherwise wake
- * for ever when the peer has shut its side.
- */
 std::uint32_t to_epoll(Ready interest, Trigger trigger) noexcept {
-  auto events = static_cast<std::uint32_t>(interest);
-  if (any(interest, Ready::readable)) events |= EPOLLRDHUP;
+  auto events = static_cast<std::uint32_t>(with_read_closed(interest));
   if (trigger == Trigger::edge) events |= EPOLLET;
   if (trigger == Trigger::one_shot) events |= EPOLLONESHOT;
   return events;

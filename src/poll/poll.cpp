@@ -5,6 +5,7 @@
 #include "poll/driver.hpp"
 #include "sys/calls.hpp"
 #include "sys/descriptor.hpp"
+#include "sys/poll_bits.hpp"
 
 /** @file
  * The driver for poll(2), with nanoseconds as ppoll(2). The set is kept here, densely, and handed
@@ -13,19 +14,7 @@
 namespace evix::detail {
 namespace {
 
-static_assert(POLLIN == static_cast<int>(Ready::readable) &&
-              POLLPRI == static_cast<int>(Ready::priority) &&
-              POLLOUT == static_cast<int>(Ready::writable) &&
-              POLLERR == static_cast<int>(Ready::error) &&
-              POLLHUP == static_cast<int>(Ready::hangup) &&
-              POLLNVAL == static_cast<int>(Ready::invalid) &&
-              POLLRDHUP == static_cast<int>(Ready::read_closed));
-
-/** As for epoll, the peer's half-close belongs to reading. */
-short to_poll(Ready interest) noexcept {
-  const Ready peer = any(interest, Ready::readable) ? Ready::read_closed : Ready::none;
-  return static_cast<short>(interest | peer);
-}
+short to_poll(Ready interest) noexcept { return static_cast<short>(with_read_closed(interest)); }
 
 class SystemPollDriver final : public PollDriver {
  public:
