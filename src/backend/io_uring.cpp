@@ -70,16 +70,11 @@ void RingBackend::drop_ring() noexcept {
   buffers_.close(false);
   owner_ = nullptr;
   ports_.for_each([this](RingPort& port) {
-    forget_in_flight(port);
+    disarm_all(port);
     if (port.batch != nullptr) (void)absorb_batch(port, -EAGAIN);
     list(port);
   });
   dropping_ = false;
-}
-
-void RingBackend::forget_in_flight(RingPort& port) noexcept {
-  port.in_armed = port.out_armed = port.urgent_armed = false;
-  port.stop_due = port.stopping = port.into = false;
 }
 
 int RingBackend::after_fork() {
@@ -91,7 +86,7 @@ int RingBackend::after_fork() {
   connections_.clear();
   // What the parent has received is the parent's.
   ports_.for_each([this](RingPort& port) {
-    forget_in_flight(port);
+    disarm_all(port);
     port.has_connections = port.in_done = false;
     drop_kept(port);
     port.unsent.reset();

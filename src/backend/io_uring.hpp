@@ -157,7 +157,6 @@ class RingBackend final : public Backend {
   bool forked() const noexcept { return fork_generation_ != fork_generation(); }
   int bind_to_this_thread();
   void drop_ring() noexcept;
-  void forget_in_flight(RingPort& port) noexcept;
   int enter(std::int64_t timeout_ns);
   int hand_over() noexcept;
   bool make_room(unsigned entries) noexcept;
@@ -181,6 +180,7 @@ class RingBackend final : public Backend {
   void arm(RingPort& port) noexcept;
   static bool is_armed(const RingPort& port, Role role) noexcept;
   void disarm(RingPort& port, Role role) noexcept;
+  void disarm_all(RingPort& port) noexcept;
   void stop(RingPort& port, Role role) noexcept;
   bool take_back(std::uint64_t token) noexcept;
   bool visit(Source& source) noexcept;

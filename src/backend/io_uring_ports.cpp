@@ -178,6 +178,10 @@ void RingBackend::disarm(RingPort& port, Role role) noexcept {
   }
 }
 
+void RingBackend::disarm_all(RingPort& port) noexcept {
+  for (const Role role : {Role::receive, Role::out, Role::urgent}) disarm(port, role);
+}
+
 // An entry that the kernel has not seen yet becomes an empty one.
 bool RingBackend::take_back(std::uint64_t token) noexcept {
   for (unsigned at = ring_.first_unsubmitted(); at != ring_.position(); ++at) {
