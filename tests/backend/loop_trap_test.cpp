@@ -6,10 +6,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <future>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <random>
@@ -18,17 +16,13 @@
 #include <vector>
 
 #include "backend/stimulus.hpp"
+#include "support/descriptors.hpp"
 #include "sys/calls.hpp"
 
 // The traps of sections C and K: running, stopping, destroying, fairness.
 namespace evix::test {
 namespace {
 
-std::size_t entries_of(const char* directory) {
-  const std::filesystem::directory_iterator all(directory);
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
-std::size_t open_descriptors() { return entries_of("/proc/self/fd"); }
 std::size_t threads() { return entries_of("/proc/self/task"); }
 
 std::size_t resident_bytes() {

@@ -1,6 +1,5 @@
-#include <dirent.h>
-
 #include "backend/random_world.hpp"
+#include "support/descriptors.hpp"
 
 // Random calls on a loop with many handles, from outside and in its callbacks, nested runs and
 // exceptions among them. A ledger has each callback that is owed; a failure names its seed.
@@ -8,14 +7,6 @@ namespace evix::test {
 namespace {
 
 constexpr std::uint64_t steps_of_a_world = 4000;
-
-int open_descriptors() {
-  int count = 0;
-  DIR* directory = opendir("/proc/self/fd");
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
 
 class RandomSequence : public testing::TestWithParam<BackendKind> {
  protected:
@@ -25,7 +16,7 @@ class RandomSequence : public testing::TestWithParam<BackendKind> {
     const std::uint64_t first = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 1;
     for (std::uint64_t seed = first; seed < first + worlds && !HasFailure(); ++seed) {
       SCOPED_TRACE("EVIX_TEST_SEED=" + std::to_string(seed));
-      const int descriptors = open_descriptors();
+      const std::size_t descriptors = open_descriptors();
       {
         RandomWorld world({.backend = GetParam(), .seed = seed, .faults = faults});
         world.run(steps_of_a_world);

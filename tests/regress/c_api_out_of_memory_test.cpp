@@ -1,4 +1,3 @@
-#include <dirent.h>
 #include <evix.h>
 
 #include <gtest/gtest.h>
@@ -7,6 +6,7 @@
 #include <string>
 
 #include "allocations.hpp"
+#include "support/descriptors.hpp"
 
 // Without memory for the call that starts a handle, the handle stayed with its loop though nobody
 // had a pointer to it, a listening port among others; and a stream that could not be closed for
@@ -14,14 +14,6 @@
 // with every kind of handle fails once here.
 namespace evix::test {
 namespace {
-
-int open_descriptors() {
-  int count = 0;
-  DIR* directory = opendir("/proc/self/fd");
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
 
 class Life {
  public:
@@ -149,7 +141,7 @@ TEST(CApiOutOfMemory, EachAllocationFailsOnce) {
   int nth = 1;
   for (bool happened = true; happened && !HasFailure(); ++nth) {
     SCOPED_TRACE("allocation " + std::to_string(nth));
-    const int descriptors = open_descriptors();
+    const std::size_t descriptors = open_descriptors();
     const FailAllocation fault(nth);
     Life().run();
     happened = fault.happened();

@@ -1,6 +1,5 @@
 #include <evix/evix.hpp>
 
-#include <dirent.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "allocations.hpp"
+#include "support/descriptors.hpp"
 #include "support/offered.hpp"
 
 // Closing, cancelling and changing an interest allocated in functions that cannot throw: without
@@ -18,14 +18,6 @@ namespace evix::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-int open_descriptors() {
-  int count = 0;
-  DIR* directory = opendir("/proc/self/fd");
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
 
 class Life {
  public:
@@ -172,7 +164,7 @@ TEST_P(OutOfMemory, EachAllocationFailsOnce) {
   int nth = 1;
   for (bool happened = true; happened && !HasFailure(); ++nth) {
     SCOPED_TRACE("allocation " + std::to_string(nth));
-    const int descriptors = open_descriptors();
+    const std::size_t descriptors = open_descriptors();
     const FailAllocation fault(nth);
     try {
       Life life(GetParam());
