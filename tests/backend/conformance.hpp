@@ -13,25 +13,12 @@
 #include <string_view>
 
 #include "support/offered.hpp"
+#include "support/sanitizers.hpp"
 
 /** @file
  * The fixture of the conformance suite: one behaviour over every backend.
  */
 namespace evix::test {
-
-/** Under these sanitizers what was freed stays resident for a while. */
-#if defined(__has_feature)  // clang
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define EVIX_TEST_SANITIZED
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define EVIX_TEST_SANITIZED
-#endif
-#ifdef EVIX_TEST_SANITIZED
-inline constexpr bool keeps_freed_memory = true;
-#else
-inline constexpr bool keeps_freed_memory = false;
-#endif
 
 using namespace std::chrono_literals;
 

@@ -16,7 +16,7 @@ thread_local int until_failure = 0;  // 0: none
 
 }  // namespace
 
-#ifndef EVIX_ALLOCATIONS_UNSEEN
+#ifndef EVIX_TEST_THREAD_SANITIZED
 
 // All that is not aligned beyond the usual, for a sanitizer has functions of its own for each of
 // these.

@@ -1,15 +1,9 @@
 #pragma once
 
-#if defined(__has_feature)  // clang
-#if __has_feature(thread_sanitizer)
-#define EVIX_ALLOCATIONS_UNSEEN
-#endif
-#elif defined(__SANITIZE_THREAD__)
-#define EVIX_ALLOCATIONS_UNSEEN
-#endif
+#include "support/sanitizers.hpp"
 
 /** First in a test that uses what is below. */
-#ifdef EVIX_ALLOCATIONS_UNSEEN
+#ifdef EVIX_TEST_THREAD_SANITIZED
 #define EVIX_NEEDS_ALLOCATIONS() GTEST_SKIP() << "ThreadSanitizer's operator new is not replaceable"
 #else
 #define EVIX_NEEDS_ALLOCATIONS() static_cast<void>(0)
