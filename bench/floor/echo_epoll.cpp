@@ -5,19 +5,16 @@
 // A receive that does not fill the buffer has emptied the socket, so there is no second recv
 // that only says EAGAIN: later bytes make a new edge, and an end of stream that came together
 // with the bytes is told by EPOLLRDHUP in the same event.
-#include <netinet/tcp.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "calls.hpp"
-#include "raw.hpp"
+#include "echo_server.hpp"
 
 namespace {
 
@@ -32,19 +29,14 @@ constexpr std::uint32_t accepting = EPOLLIN | EPOLLRDNORM | EPOLLET;
 constexpr std::uint32_t reading = EPOLLIN | EPOLLRDHUP | EPOLLET;
 constexpr std::uint32_t writing = EPOLLOUT | EPOLLET;
 
-struct Options {
-  sockaddr_in listen = raw::parse_address("127.0.0.1:0");
-  std::int64_t echoes = INT64_MAX;
-};
-
 class EchoServer {
  public:
-  explicit EchoServer(const Options& options);
+  explicit EchoServer(const raw::EchoOptions& options);
   EchoServer(const EchoServer&) = delete;
   EchoServer& operator=(const EchoServer&) = delete;
 
-  void announce() const;
   void run();
+  int listener() const { return listener_; }
   std::uint64_t waits() const { return waits_; }
 
  private:
@@ -70,8 +62,8 @@ class EchoServer {
   Outcome after_failed_receive(int descriptor, ssize_t received);
   Outcome after_short_send(int descriptor, ssize_t sent, std::size_t length);
 
-  int epoll_ = -1;
-  int listener_ = -1;
+  int epoll_;
+  int listener_;
   bool accept_stalled_ = false;
   std::int64_t echoes_left_;
   std::uint64_t waits_ = 0;
@@ -80,30 +72,11 @@ class EchoServer {
   char buffer_[buffer_bytes];
 };
 
-EchoServer::EchoServer(const Options& options) : echoes_left_(options.echoes) {
-  epoll_ = raw::require(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
-  listener_ =
-      raw::require(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket");
-
-  const int on = 1;
-  raw::require(setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "SO_REUSEADDR");
-  // Accepted sockets inherit it on Linux: no call per connection.
-  raw::require(setsockopt(listener_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "TCP_NODELAY");
-  const auto* address = reinterpret_cast<const sockaddr*>(&options.listen);
-  raw::require(bind(listener_, address, sizeof options.listen), "bind");
-  raw::require(listen(listener_, SOMAXCONN), "listen");
+EchoServer::EchoServer(const raw::EchoOptions& options)
+    : epoll_(raw::require(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
+      listener_(raw::make_listener(options.listen, SOCK_NONBLOCK)),
+      echoes_left_(options.echoes) {
   watch(EPOLL_CTL_ADD, listener_, accepting);
-}
-
-void EchoServer::announce() const {
-  sockaddr_in address{};
-  socklen_t length = sizeof address;
-  raw::require(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length),
-               "getsockname");
-  char host[INET_ADDRSTRLEN];
-  inet_ntop(AF_INET, &address.sin_addr, host, sizeof host);
-  std::printf("listening on %s:%u\n", host, ntohs(address.sin_port));
-  std::fflush(stdout);
 }
 
 EchoServer::Outcome EchoServer::echo_once(int descriptor) {
@@ -230,37 +203,11 @@ void EchoServer::watch(int operation, int descriptor, std::uint32_t events) cons
   raw::require(epoll_ctl(epoll_, operation, descriptor, &event), "epoll_ctl");
 }
 
-Options parse_options(int count, char** values) {
-  Options options;
-  raw::Arguments arguments(count, values);
-  while (arguments.next()) {
-    if (arguments.name() == "--listen") {
-      options.listen = raw::parse_address(arguments.value());
-    } else if (arguments.name() == "--echoes") {
-      options.echoes = static_cast<std::int64_t>(arguments.count());
-    } else {
-      raw::die(
-          "usage: floor_echo_epoll [--listen 127.0.0.1:0] [--echoes N]\n"
-          "  --echoes N  end by itself after N pairs of one receive and one send,\n"
-          "              and print how many waits they took");
-    }
-  }
-  return options;
-}
-
-// There is nothing to save: ending inside the handler costs the loop no descriptor and no check.
-void end_at_once(int) { _exit(0); }
-
 }  // namespace
 
 int main(int count, char** values) {
-  raw::raise_descriptor_limit();
-  signal(SIGTERM, end_at_once);
-  signal(SIGINT, end_at_once);
-  // On the heap: the buffers are too large for a careful stack.
-  const auto server = std::make_unique<EchoServer>(parse_options(count, values));
-  server->announce();
-  server->run();
-  std::printf("waits %llu\n", static_cast<unsigned long long>(server->waits()));
-  return 0;
+  return raw::serve<EchoServer>(raw::parse_echo_options(
+      count, values,
+      "  --echoes N  end by itself after N pairs of one receive and one send,\n"
+      "              and print how many waits they took"));
 }

@@ -4,16 +4,13 @@
 // receives pick a buffer from a ring of them. The echo is sent from the buffer that it came in,
 // which goes back to the ring when the send has completed: nothing is copied.
 #include <liburing.h>
-#include <netinet/tcp.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <memory>
 #include <utility>
 #include <vector>
 
-#include "raw.hpp"
+#include "echo_server.hpp"
 
 namespace {
 
@@ -22,11 +19,6 @@ constexpr unsigned completion_count = 16'384;
 constexpr unsigned buffer_count = 1'024;
 constexpr std::size_t buffer_bytes = 65'536;
 constexpr int buffer_group = 0;
-
-struct Options {
-  sockaddr_in listen = raw::parse_address("127.0.0.1:0");
-  std::int64_t echoes = INT64_MAX;
-};
 
 /// What a completion is of; with the descriptor it makes the token.
 enum Kind : std::uint64_t { accepting, receiving, sending };
@@ -39,12 +31,12 @@ constexpr int descriptor_of(std::uint64_t data) { return static_cast<int>(data >
 
 class EchoServer {
  public:
-  explicit EchoServer(const Options& options);
+  explicit EchoServer(const raw::EchoOptions& options);
   EchoServer(const EchoServer&) = delete;
   EchoServer& operator=(const EchoServer&) = delete;
 
-  void announce() const;
   void run();
+  int listener() const { return listener_; }
   std::uint64_t waits() const { return waits_; }
 
  private:
@@ -77,22 +69,15 @@ class EchoServer {
   io_uring ring_{};
   io_uring_buf_ring* buffers_ = nullptr;
   char* memory_ = nullptr;
-  int listener_ = -1;
+  int listener_;
   std::int64_t echoes_left_;
   std::uint64_t waits_ = 0;
   std::vector<Connection> connections_;
   std::vector<int> starved_;
 };
 
-EchoServer::EchoServer(const Options& options) : echoes_left_(options.echoes) {
-  listener_ = raw::require(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
-  const int on = 1;
-  raw::require(setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "SO_REUSEADDR");
-  raw::require(setsockopt(listener_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "TCP_NODELAY");
-  const auto* address = reinterpret_cast<const sockaddr*>(&options.listen);
-  raw::require(bind(listener_, address, sizeof options.listen), "bind");
-  raw::require(listen(listener_, SOMAXCONN), "listen");
-
+EchoServer::EchoServer(const raw::EchoOptions& options)
+    : listener_(raw::make_listener(options.listen, 0)), echoes_left_(options.echoes) {
   io_uring_params parameters{};
   parameters.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
                      IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CQSIZE;
@@ -114,17 +99,6 @@ EchoServer::EchoServer(const Options& options) : echoes_left_(options.echoes) {
   if (registered < 0) raw::die("IORING_REGISTER_PBUF_RING", -registered);
   for (unsigned buffer = 0; buffer < buffer_count; ++buffer) give_back(buffer);
   arm_accept();
-}
-
-void EchoServer::announce() const {
-  sockaddr_in address{};
-  socklen_t length = sizeof address;
-  raw::require(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length),
-               "getsockname");
-  char host[INET_ADDRSTRLEN];
-  inet_ntop(AF_INET, &address.sin_addr, host, sizeof host);
-  std::printf("listening on %s:%u\n", host, ntohs(address.sin_port));
-  std::fflush(stdout);
 }
 
 io_uring_sqe* EchoServer::entry() {
@@ -241,34 +215,10 @@ void EchoServer::sent(int descriptor, int result) {
 
 void EchoServer::end(int descriptor) { close(descriptor); }
 
-Options parse_options(int count, char** values) {
-  Options options;
-  raw::Arguments arguments(count, values);
-  while (arguments.next()) {
-    if (arguments.name() == "--listen") {
-      options.listen = raw::parse_address(arguments.value());
-    } else if (arguments.name() == "--echoes") {
-      options.echoes = static_cast<std::int64_t>(arguments.count());
-    } else {
-      raw::die(
-          "usage: floor_echo_io_uring [--listen 127.0.0.1:0] [--echoes N]\n"
-          "  --echoes N  end by itself after N echoes, and print how many waits they took");
-    }
-  }
-  return options;
-}
-
-void end_at_once(int) { _exit(0); }
-
 }  // namespace
 
 int main(int count, char** values) {
-  raw::raise_descriptor_limit();
-  signal(SIGTERM, end_at_once);
-  signal(SIGINT, end_at_once);
-  const auto server = std::make_unique<EchoServer>(parse_options(count, values));
-  server->announce();
-  server->run();
-  std::printf("waits %llu\n", static_cast<unsigned long long>(server->waits()));
-  return 0;
+  return raw::serve<EchoServer>(raw::parse_echo_options(
+      count, values,
+      "  --echoes N  end by itself after N echoes, and print how many waits they took"));
 }
