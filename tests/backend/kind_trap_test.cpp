@@ -137,6 +137,12 @@ TEST_P(KindTraps, TrapT031DestructorsWhoseCallsFail) {
   std::signal(SIGUSR1, disposition);  // which a sigaction() that failed could not bring back
 }
 
+/** Which of its waits epoll has, on an old kernel or under ThreadSanitizer, shows at the start. */
+detail::CallId epoll_wait_call() {
+  static const bool waits_ns = probe_backends(BackendKind::epoll).fallbacks.empty();
+  return waits_ns ? detail::CallId::epoll_wait_ns : detail::CallId::epoll_wait_ms;
+}
+
 /** Whether no loop of this kind runs without this call. */
 bool is_needed(BackendKind kind, detail::CallId call) {
   using detail::CallId;
@@ -144,10 +150,7 @@ bool is_needed(BackendKind kind, detail::CallId call) {
   if (kind == BackendKind::io_uring) {
     return call == CallId::ring_enter || call == CallId::ring_register;
   }
-  if (kind == BackendKind::poll) return call == CallId::poll;
-  // Which of its waits epoll has, on an old kernel or under ThreadSanitizer, shows at the start.
-  const bool waits_ns = probe_backends(kind).fallbacks.empty();
-  return call == (waits_ns ? CallId::epoll_wait_ns : CallId::epoll_wait_ms);
+  return call == (kind == BackendKind::poll ? CallId::poll : epoll_wait_call());
 }
 
 // The same in the library's own thread: the loop there ends with the error, or does without.
