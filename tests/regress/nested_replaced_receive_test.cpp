@@ -18,6 +18,16 @@ class NestedReplacedReceive : public TcpConformance {
     const std::size_t wanted = told.size() + count;
     ASSERT_TRUE(until([&] { return told.size() >= wanted; }));
   }
+  /** The first callback puts `second` in its place and waits in a nested run until that is told. */
+  template <class Second>
+  void receive_first_then(const Second& second) {
+    pair.server.receive_start([this, &second](const Result<Buffer>& result) {
+      note(result);
+      pair.server.receive_start(second);
+      send("two");
+      run_until_told(1);
+    });
+  }
   void note(const Result<Buffer>& result) {
     told.emplace_back(!result ? "error" : result->empty() ? "end" : result->text());
   }
@@ -36,12 +46,7 @@ TEST_P(NestedReplacedReceive, IsToldInARunNestedFurther) {
     pair.client.close();
     run_until_told(1);
   };
-  pair.server.receive_start([&](const Result<Buffer>& result) {
-    note(result);
-    pair.server.receive_start(second);
-    send("two");
-    run_until_told(1);
-  });
+  receive_first_then(second);
   send("one");
   ASSERT_TRUE(until([&] { return told.size() >= 4; }));
   settle();
@@ -63,12 +68,7 @@ TEST_P(NestedReplacedReceive, MayBeReplacedThereAgain) {
       pair.server.receive_start(third);
     }
   };
-  pair.server.receive_start([&](const Result<Buffer>& result) {
-    note(result);
-    pair.server.receive_start(second);
-    send("two");
-    run_until_told(1);
-  });
+  receive_first_then(second);
   send("one");
   ASSERT_TRUE(until([&] { return told.size() >= 4; }));
   settle();
