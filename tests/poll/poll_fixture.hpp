@@ -115,6 +115,14 @@ class PollerSuite : public testing::TestWithParam<BackendKind> {
 /** For what poll(2) does not have: a set in the kernel, edges. */
 class EpollSuite : public PollerSuite {};
 
+/** Ends the test program when there is no such poller. */
+inline Poller make_over(Calls& calls, BackendKind kind) {
+  PollerOptions options;
+  options.kind = kind;
+  options.system_calls = &calls;
+  return *Poller::create(std::move(options));
+}
+
 /** Waits without blocking and gives what there is. */
 inline std::vector<PollEvent> events_now(Poller& poller) {
   EXPECT_TRUE(poller.wait(Duration::zero()));
