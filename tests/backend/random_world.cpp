@@ -168,10 +168,10 @@ void RandomWorld::step_watcher() {
     pipe.ends[0].close();
     pipe.ends[1].close();
   } else if (way < 3) {
-    (void)::write(pipe.ends[random_.below(2)].get(), "xyz", 3);
+    (void)::send(pipe.ends[random_.below(2)].get(), "xyz", 3, 0);
   } else if (way < 5) {
     char byte[2];
-    (void)::read(pipe.ends[random_.below(2)].get(), byte, sizeof byte);
+    (void)::recv(pipe.ends[random_.below(2)].get(), byte, sizeof byte, 0);
   } else {
     WatcherState* state = pick(watchers_);
     if (state == nullptr || (way == 5 && watchers_.size() < handles_max)) {
