@@ -56,12 +56,8 @@ TEST_P(StreamException, Connect) {
 }
 
 TEST_P(StreamException, ConnectRefused) {
-  Address nobody;
-  {
-    TcpListener listener(loop);
-    ASSERT_TRUE(listener.listen("127.0.0.1:0"));
-    nobody = *listener.local_address();
-  }
+  // A port that is in use and on which nobody listens, so that no other program takes it.
+  const Address nobody = *pair.client.local_address();
   TcpStream another(loop);
   another.connect(nobody, [&](const Result<void>& result) {
     EXPECT_EQ(result.error(), std::errc::connection_refused);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <optional>
 #include <thread>
 
 #include "backend/tcp_support.hpp"
@@ -299,15 +300,34 @@ TEST_P(TcpAccept, ListenTwiceIsBusyAndAfterCloseClosed) {
   EXPECT_EQ(accepted.code, make_error_code(Errc::closed));
 }
 
+/** Holds one port number for IPv6 alone and for IPv4, so that no other program takes either. */
+struct HeldNumber {
+  HeldNumber() {
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      six = RawSocket::bound_to(*Address::parse("[::]:0"));
+      four = RawSocket::bound_to(Address::ipv4({127, 0, 0, 1}, six.local_address().port()));
+      if (four.get() >= 0) return;
+      EXPECT_EQ(errno, EADDRINUSE) << "not just a program that has the number for IPv4";
+    }
+    ADD_FAILURE() << "no number is free for both after 100 attempts";
+  }
+  RawSocket six;
+  RawSocket four;
+};
+
 TEST_P(TcpAccept, ListensOnIpv6Only) {
   EVIX_SKIP_WITHOUT_IPV6();
+  std::optional<HeldNumber> held;
+  if (!is_sim()) held.emplace();  // no other program is in there
+  const Address wanted = held ? held->six.local_address() : *Address::parse("[::]:0");
   TcpListener six(loop);
-  const auto listening = six.listen("[::]:0", ListenOptions{.ipv6_only = true});
+  const auto listening = six.listen(wanted, ListenOptions{.ipv6_only = true});
   ASSERT_TRUE(listening.has_value()) << listening.error().message();
   const std::uint16_t port = six.local_address()->port();
   // The IPv4 port of the same number stays free.
   TcpListener four(loop);
-  EXPECT_TRUE(four.listen(Address::ipv4({127, 0, 0, 1}, port)).has_value());
+  const auto both = four.listen(Address::ipv4({127, 0, 0, 1}, port));
+  EXPECT_TRUE(both.has_value()) << both.error().message();
   four.close();
   TcpStream client(loop);
   Outcome connected;

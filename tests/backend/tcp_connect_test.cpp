@@ -344,7 +344,7 @@ TEST_P(TcpConnect, ConnectsAgainInTheCallbackOfAFailure) {
   TcpListener listener(loop);
   ASSERT_TRUE(listener.listen("127.0.0.1:0").has_value());
   const Address address = *listener.local_address();
-  const Address dead = dead_address(loop);  // after the listener, which could get its port
+  const Address dead = dead_address(loop);  // after the listener, which on sim could get its port
   TcpStream client(loop);
   Outcome second;
   int first = 0;
@@ -362,7 +362,7 @@ TEST_P(TcpConnect, ConnectsAgainInTheCallbackOfAFailure) {
 TEST_P(TcpConnect, BindsToTheLocalAddress) {
   TcpListener listener(loop);
   ASSERT_TRUE(listener.listen("127.0.0.1:0").has_value());
-  const Address free = dead_address(loop);
+  const Address free = free_address(loop);
   ConnectOptions options;
   options.local = free;
   TcpStream client(loop);
@@ -394,28 +394,28 @@ TEST_P(TcpConnect, LocalAddressThatCannotBe) {
 }
 
 TEST_P(TcpConnect, TrapT075SelfConnectIsRefused) {
-  const Address dead = dead_address(loop);
+  const Address own = free_address(loop);
   ConnectOptions options;
-  options.local = dead;
+  options.local = own;
   TcpStream client(loop);
   Outcome connected;
-  starting([&] { client.connect(dead, options, connected.callback()); });
+  starting([&] { client.connect(own, options, connected.callback()); });
   ASSERT_TRUE(until([&] { return connected.done(); }));
   EXPECT_EQ(connected.calls, 1);
   EXPECT_EQ(connected.code, std::errc::connection_refused);
-  EXPECT_EQ(connected.message, "connect " + dead.to_string() + ": connection refused");
+  EXPECT_EQ(connected.message, "connect " + own.to_string() + ": connection refused");
   EXPECT_FALSE(client.connected());
   EXPECT_EQ(client.native(), no_handle);
 }
 
 TEST_P(TcpConnect, TrapT075SelfConnectWhenAskedFor) {
-  const Address dead = dead_address(loop);
+  const Address own = free_address(loop);
   ConnectOptions options;
-  options.local = dead;
+  options.local = own;
   options.refuse_self_connect = false;
   TcpStream client(loop);
   Outcome connected;
-  client.connect(dead, options, connected.callback());
+  client.connect(own, options, connected.callback());
   ASSERT_TRUE(until([&] { return connected.done(); }));
   ASSERT_TRUE(connected.ok()) << connected.message;
   EXPECT_EQ(*client.local_address(), *client.peer_address());

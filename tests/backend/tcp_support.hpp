@@ -22,6 +22,7 @@
 #include "backend/sim.hpp"
 #include "loop/core.hpp"
 #include "support/fault_calls.hpp"
+#include "sys/address.hpp"
 
 /** @file
  * Pairs of streams, the ledger of operations, raw peers, and loops with faults, for the TCP suites.
@@ -185,6 +186,27 @@ class RawSocket {
         << std::strerror(errno);
     return made;
   }
+  /**
+   * A socket that is bound and does not listen: connects to its port are refused, and no other
+   * program is given it by port 0. A listener with reuse_address can still bind to it.
+   * @return without a descriptor when the port is taken (errno)
+   */
+  static RawSocket bound_to(const Address& address) {
+    const detail::SocketAddress name = detail::to_socket_address(address);
+    RawSocket made(::socket(name.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (name.family() == AF_INET6)
+      setsockopt(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    if (::bind(made.get(), name.get(), name.size) != 0) made.close();
+    return made;
+  }
+  Address local_address() const {
+    detail::SocketAddress name;
+    name.size = sizeof name.storage;
+    EXPECT_EQ(getsockname(handle_, name.get(), &name.size), 0) << std::strerror(errno);
+    return detail::from_socket_address(name.storage, name.size);
+  }
 
  private:
   int handle_ = -1;
@@ -266,11 +288,18 @@ class TcpConformance : public Conformance {
     }
   }
 
-  /** A port of the loopback address on which nobody listens. */
-  static Address dead_address(Loop& on, std::string_view host = "127.0.0.1:0") {
+  /** A port of the loopback address that was free a moment ago, to bind to at once. */
+  static Address free_address(Loop& on, std::string_view host = "127.0.0.1:0") {
     TcpListener listener(on);
     EXPECT_TRUE(listener.listen(host).has_value());
     return *listener.local_address();
+  }
+  /** A port of the loopback address on which nobody listens until the test ends. */
+  Address dead_address(Loop& on, std::string_view host = "127.0.0.1:0") {
+    if (is_sim()) return free_address(on, host);  // no other program is in there
+    held_.push_back(RawSocket::bound_to(*Address::parse(host)));
+    EXPECT_GE(held_.back().get(), 0) << std::strerror(errno);
+    return held_.back().local_address();
   }
 
   /** Time of the loop that `body` takes. */
@@ -300,6 +329,9 @@ class TcpConformance : public Conformance {
     return probe.get() >= 0 &&
            ::bind(probe.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   }
+
+ private:
+  std::vector<RawSocket> held_;  // by dead_address()
 };
 
 /** For a machine without IPv6; sim always has it. */

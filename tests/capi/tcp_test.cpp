@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@ class CTcp : public testing::TestWithParam<const char*> {
     listener = evix_tcp_listen(loop, "127.0.0.1:0", nullptr, &on_accept, this);
     ASSERT_NE(listener, nullptr) << evix_last_error();
     ASSERT_GT(evix_listener_address(listener, address, sizeof address), 0);
+    EXPECT_GE(evix_listener_fd(listener), 0);
     client = evix_tcp_connect(loop, address, nullptr, &on_connect, this);
     ASSERT_NE(client, nullptr) << evix_last_error();
     run_until([this] { return server != nullptr && connect_status == 0; });
@@ -251,18 +253,24 @@ class CTcpSetup : public testing::Test {
 };
 
 TEST_F(CTcpSetup, RefusedConnectionHasTheTrueErrorAndItsAddress) {
-  evix_listener_t* listener = evix_tcp_listen(loop, "127.0.0.1:0", nullptr, nullptr, nullptr);
-  char address[64];
-  evix_listener_address(listener, address, sizeof address);
-  EXPECT_GE(evix_listener_fd(listener), 0);
-  EXPECT_EQ(evix_listener_close(listener), 0);
+  // Bound and not listening, so that no other program takes the port and listens.
+  const int holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof name;
+  ASSERT_EQ(bind(holder, reinterpret_cast<sockaddr*>(&name), size), 0);
+  ASSERT_EQ(getsockname(holder, reinterpret_cast<sockaddr*>(&name), &size), 0);
+  const std::string address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
   Statuses statuses;
-  evix_stream_t* stream = evix_tcp_connect(loop, address, nullptr, Statuses::note, &statuses);
+  evix_stream_t* stream =
+      evix_tcp_connect(loop, address.c_str(), nullptr, Statuses::note, &statuses);
   EXPECT_EQ(evix_loop_run(loop), 0);
   EXPECT_EQ(statuses.all, std::vector<int>{-ECONNREFUSED});
-  EXPECT_EQ(statuses.words[0], std::string("connect ") + address + ": connection refused");
+  EXPECT_EQ(statuses.words[0], "connect " + address + ": connection refused");
   EXPECT_EQ(evix_stream_connected(stream), 0);
   EXPECT_EQ(evix_stream_close(stream), 0);
+  close(holder);
 }
 
 TEST_F(CTcpSetup, BadAddressesAndOptions) {
