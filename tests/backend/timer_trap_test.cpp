@@ -48,8 +48,12 @@ TEST_P(TimerTraps, TrapT082ZeroDelayTimerStarvation) {
   Timer second(loop);
   std::uint64_t zero_calls = 0;
   std::uint64_t turn_of_last = 0;
+  const TimePoint start = clock();
+  const TimePoint due = start + 10ms;  // of the second
+  std::uint64_t turns_due = 0;
   std::function<void()> rearm = [&] {
     ++zero_calls;
+    if (second.active() && loop.now() >= due) ++turns_due;
     if (loop.counters().turns == turn_of_last) {
       loop.stop();
       FAIL() << "twice in one turn";
@@ -65,18 +69,18 @@ TEST_P(TimerTraps, TrapT082ZeroDelayTimerStarvation) {
     EXPECT_EQ(loop.counters().turns, turn_of_last + 1) << "the socket waits behind the timer";
   });
   Duration second_after{};
-  const TimePoint start = clock();
-  second.after(10ms, [&] { second_after = loop.now() - start; });
+  second.at(due, [&] { second_after = loop.now() - start; });
   zero.after(delay, rearm);
   const std::uint64_t turns_before = loop.counters().turns;
   EXPECT_EQ(loop.run_for(100ms), 0);
   const std::uint64_t turns = loop.counters().turns - turns_before;
   EXPECT_GE(zero_calls + 3, is_sim() ? turns / 2 : turns) << "once each turn";
   EXPECT_GE(received + 1, zero_calls);
-  EXPECT_GE(second_after, 10ms);
-  EXPECT_LT(second_after, 100ms);
   zero.after(delay, [this] { loop.stop(); });
   EXPECT_EQ(loop.run(), 0) << "stop() works";
+  // Also where the machine took the processor away for the 100 ms: the second one is due earlier.
+  EXPECT_GE(second_after, 10ms);
+  EXPECT_LE(turns_due, 1U) << "the second timer waits behind the first";
 }
 
 // 10^6 timers in the full run, 20,000 by default.
