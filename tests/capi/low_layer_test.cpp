@@ -96,7 +96,11 @@ TEST_P(CPoller, TogetherWithATimerQueue) {
     const int64_t allowed = evix_timer_queue_run(queue);
     ASSERT_GE(allowed, 0);
     if (log.size() == 2) break;
-    ASSERT_GE(evix_poller_wait(poller, allowed), 0);
+    const int ready = evix_poller_wait(poller, allowed);
+    // As by a signal: the kernel does that to a thread some 20 ms after it closed an io_uring,
+    // which the test before this one may have done.
+    if (ready == -EINTR) continue;
+    ASSERT_GE(ready, 0);
     while (evix_poller_next(poller, &event) == 1) {
       char byte;
       ASSERT_EQ(read(event.fd, &byte, 1), 1);
