@@ -288,15 +288,29 @@ class TcpConformance : public Conformance {
     }
   }
 
-  /** A port of the loopback address that was free a moment ago, to bind to at once. */
-  static Address free_address(Loop& on, std::string_view host = "127.0.0.1:0") {
+  /**
+   * A loopback address, port 0, that other programs do not bind to or connect from: a port of it
+   * that was free a moment ago still is. All connects of this machine draw from one range.
+   */
+  static Address own_address() {
+    if (is_sim()) return *Address::parse("127.0.0.1:0");  // no other program is in there
+    const auto process = static_cast<std::uint32_t>(getpid());
+    const auto byte = [&](int place) { return static_cast<std::uint8_t>(process >> 8 * place); };
+    return Address::ipv4({127, static_cast<std::uint8_t>(1 + byte(2) % 254), byte(1), byte(0)}, 0);
+  }
+  /** A port of own_address() on which nobody listens and to which a test can bind. */
+  static Address free_address(Loop& on) {
     TcpListener listener(on);
-    EXPECT_TRUE(listener.listen(host).has_value());
+    EXPECT_TRUE(listener.listen(own_address()).has_value());
     return *listener.local_address();
   }
   /** A port of the loopback address on which nobody listens until the test ends. */
   Address dead_address(Loop& on, std::string_view host = "127.0.0.1:0") {
-    if (is_sim()) return free_address(on, host);  // no other program is in there
+    if (is_sim()) {
+      TcpListener listener(on);
+      EXPECT_TRUE(listener.listen(host).has_value());
+      return *listener.local_address();
+    }
     held_.push_back(RawSocket::bound_to(*Address::parse(host)));
     EXPECT_GE(held_.back().get(), 0) << std::strerror(errno);
     return held_.back().local_address();
