@@ -218,8 +218,12 @@ void RingBackend::renew_leftovers() noexcept {
     RingPort* port = find(completion.user_data);
     if (port == nullptr || port->source->kind != SourceKind::watched) continue;
     if (completion.res < 0 || !make_room(entries_per_port)) continue;
+    if ((completion.flags & IORING_CQE_F_MORE) != 0) {
+      port->stop_due = true;
+    } else {
+      disarm(*port, Role::poll);
+    }
     completion.user_data = 0;
-    port->in_armed = false;
     arm(*port);
   }
 }

@@ -71,9 +71,9 @@ struct RingPort {
   Listed listed : 2 = Listed::no;
   bool in_armed : 1 = false;  ///< the kernel has a receive, an accept or a poll
   bool out_armed : 1 = false;
-  bool stop_due : 1 = false;   ///< the receive is to be cancelled with the next call
+  bool stop_due : 1 = false;   ///< the receive or poll is to be cancelled with the next call
   bool stopping : 1 = false;   ///< it has been told to
-  bool multishot : 1 = false;  ///< the armed receive or accept is
+  bool multishot : 1 = false;  ///< the armed receive, accept or poll is
   bool urgent_armed : 1 = false;
   bool urgent : 1 = false;     ///< there was urgent data: no multishot any more
   bool into : 1 = false;       ///< the armed receive is into the caller's memory

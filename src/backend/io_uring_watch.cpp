@@ -52,9 +52,20 @@ Started RingBackend::start_watch(WatchOp& op) {
   return Started::in_flight;
 }
 
-// Level-triggered: one shot, armed again before the next wait.
+// Level-triggered: one shot, armed again before the next wait. But the kernel adds POLLRDHUP to
+// what every poll waits for, so one shot for writing alone comes at once, again and again, when the
+// peer has shut its side. Then multishot: it says that first and later what changes.
 void RingBackend::arm_poll(RingPort& port) noexcept {
   Source& source = *port.source;
+  if (port.stop_due) {
+    port.stop_due = false;
+    if (port.in_armed && !port.stopping) {
+      port.stopping = true;
+      io_uring_sqe* entry = ring_.next_entry();
+      io_uring_prep_cancel64(entry, token_of(port, Role::poll), 0);
+      entry->user_data = 0;
+    }
+  }
   if (port.in_armed || port.gone || port.unpollable) return;
   io_uring_sqe* entry = nullptr;
   if (source.kind == SourceKind::wake) {
@@ -66,6 +77,7 @@ void RingBackend::arm_poll(RingPort& port) noexcept {
     source.registered = interest;
     entry = ring_.next_entry();
     io_uring_prep_poll_add(entry, source.handle, static_cast<unsigned>(interest));
+    if (port.multishot) entry->len |= IORING_POLL_ADD_MULTI;
   }
   entry->user_data = token_of(port, Role::poll);
   port.in_armed = true;
@@ -73,7 +85,7 @@ void RingBackend::arm_poll(RingPort& port) noexcept {
 
 Source* RingBackend::absorb_poll(RingPort& port, std::int32_t result, bool more) noexcept {
   Source& source = *port.source;
-  if (!more) port.in_armed = false;
+  if (!more) disarm(port, Role::poll);
   if (source.kind == SourceKind::wake) {
     if (result > 0) (void)calls_.event_read(source.handle);
     if (!more && (result >= 0 || result == -ECANCELED)) list(port);
@@ -83,8 +95,12 @@ Source* RingBackend::absorb_poll(RingPort& port, std::int32_t result, bool more)
     port.unpollable = true;  // as poll(2) has it: such a file never says what was asked for
     return nullptr;
   }
-  list(port);
-  if (result == -ECANCELED || result == -EINTR) return nullptr;
+  if (!more) list(port);
+  if (result == -ECANCELED || result == -EINTR) {
+    port.multishot = false;
+    return nullptr;
+  }
+  if (more && (port.stop_due || port.stopping)) return nullptr;  // one shot will tell it
   Ready ready = static_cast<Ready>(static_cast<unsigned short>(result));
   if (result < 0) ready = result == -EBADF ? Ready::invalid : Ready::error;
   if (any(ready, Ready::invalid)) {
@@ -95,7 +111,18 @@ Source* RingBackend::absorb_poll(RingPort& port, std::int32_t result, bool more)
   for (auto* op = static_cast<WatchOp*>(source.in); op != nullptr; op = op->next_watch) {
     op->pending = ready & reportable(op->interest);
   }
-  return has_something(source) ? &source : nullptr;
+  if (!has_something(source)) {
+    port.multishot = ready == Ready::read_closed;
+    return nullptr;
+  }
+  // From now on whether it is still so, which one shot tells.
+  if (more) {
+    port.stop_due = true;
+    list(port);
+  } else {
+    port.multishot = false;
+  }
+  return &source;
 }
 
 Op* RingBackend::give_watched(Source& source) {

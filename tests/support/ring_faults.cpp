@@ -99,9 +99,13 @@ void RingFaults::replace(RingView& view, io_uring_sqe& entry) {
       wait_for(entry, POLLOUT);
       break;
     }
-    case IORING_OP_POLL_ADD:
-      if (asks_poll && (entry.len & IORING_POLL_ADD_MULTI) == 0) ask_poll(entry);
+    case IORING_OP_POLL_ADD: {
+      // Multishot for reading is that of the wake descriptor.
+      const bool is_wake =
+          (entry.len & IORING_POLL_ADD_MULTI) != 0 && (entry.poll32_events & POLLIN) != 0;
+      if (asks_poll && !is_wake) ask_poll(entry);
       return;
+    }
     default:
       return;
   }
