@@ -5,7 +5,7 @@
  *
  * One step is one atomic access of the code, in the code's order. That is what may happen when
  * every access is sequentially consistent; what the weaker ones may do besides is the matter of
- * tests/loop/weak_memory_test.cpp.
+ * tests/loop/mailbox_model_test.cpp.
  *
  * A post's node comes from a heap that gives the same one again as soon as it is free: a push meets
  * an address that has come back. What must hold:
