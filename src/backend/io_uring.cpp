@@ -66,12 +66,12 @@ void RingBackend::drop_ring() noexcept {
   if (dropping_) return;
   dropping_ = true;
   absorb_everything();
+  keep_unsent_batches();
   ring_.close();
   buffers_.close(false);
   owner_ = nullptr;
   ports_.for_each([this](RingPort& port) {
     disarm_all(port);
-    if (port.batch != nullptr) (void)absorb_batch(port, -EAGAIN);
     list(port);
   });
   dropping_ = false;
@@ -90,10 +90,11 @@ int RingBackend::after_fork() {
     port.has_connections = port.in_done = false;
     drop_kept(port);
     port.unsent.reset();
-    port.batch = nullptr;
+    port.batched = false;
     list(port);
   });
-  chunk_used_ = batch_count_ = sending_count_ = 0;
+  unsent_count_ = 0;
+  batches_.reset();
   if (const int error = open(); error < 0) return error;
   fork_generation_ = fork_generation();
   return 0;
@@ -103,7 +104,7 @@ void RingBackend::end_run() noexcept {
   if (forked() || !ring_.is_open() || owner_ != current_thread()) return;
   collecting_ = false;
   enters_ = 0;
-  if (batch_count_ != 0) (void)hand_over();
+  if (has_batches()) (void)hand_over();
   ring_.unregister_self();
 }
 
@@ -128,7 +129,7 @@ int RingBackend::enter(std::int64_t timeout_ns) {
   for (;;) {
     if (timeout_ns == 0 && !ring_.has_work()) return 0;
     const unsigned before = ring_.unsubmitted();
-    const int error = ring_.enter(timeout_ns == 0 ? 0 : 1, timeout_ns);
+    const int error = enter_ring(timeout_ns == 0 ? 0 : 1, timeout_ns);
     if (++enters_ == enters_before_registering) ring_.register_self();
     switch (error) {
       case 0:
@@ -150,11 +151,17 @@ int RingBackend::enter(std::int64_t timeout_ns) {
   }
 }
 
+int RingBackend::enter_ring(unsigned completion_count, std::int64_t timeout_ns) noexcept {
+  const int error = ring_.enter(completion_count, timeout_ns);
+  if (has_batches()) settle_batches();
+  return error;
+}
+
 // What is prepared goes to the kernel now. 0 or -errno.
 int RingBackend::hand_over() noexcept {
   while (ring_.unsubmitted() != 0) {
     const unsigned before = ring_.unsubmitted();
-    const int error = ring_.enter(0, 0);
+    const int error = enter_ring(0, 0);
     if (error < 0 && error != -EINTR) return error;
     if (error == 0 && ring_.unsubmitted() == before) return -EAGAIN;
   }

@@ -54,18 +54,36 @@ struct UnsentBytes {
   std::size_t done = 0;
 };
 
+struct RingPort;
+
+/** Bytes that try_send() copied, for the next call. */
+struct Batch {
+  RingPort* port = nullptr;  ///< null: its end is known, or its descriptor is closed
+  std::byte* bytes = nullptr;
+  std::uint32_t entry = 0;  ///< position in the ring
+  std::uint32_t size = 0;
+};
+
+/** All of a turn. More than that is handed over within the turn. */
+struct Batches {
+  static constexpr std::size_t count_max = 256;
+  static constexpr std::size_t bytes_max = std::size_t{64} * 1024;
+
+  std::size_t count = 0;
+  std::size_t bytes_used = 0;
+  std::array<Batch, count_max> list;
+  std::array<std::byte, bytes_max> bytes;
+};
+
 /** What the backend keeps of an attached descriptor. */
 struct RingPort {
   enum class Listed : std::uint8_t { no, pending, starved };
 
   Source* source = nullptr;
   BufferBlock* kept = nullptr;  ///< received, not given yet: the last of a circle
-  std::byte* batch = nullptr;   ///< in flight by try_send()
   std::unique_ptr<UnsentBytes> unsent;
   std::uint32_t slot = 0;
   std::uint32_t list_position = 0;
-  std::uint32_t batch_entry = 0;  ///< position of the batch's entry in the ring
-  std::uint16_t batch_size = 0;
   std::int16_t kept_end = no_end;  ///< what ends the receive or accept after all that is kept
   std::int16_t send_error = 0;     ///< of bytes that try_send() took
   Listed listed : 2 = Listed::no;
@@ -84,10 +102,11 @@ struct RingPort {
   bool gone : 1 = false;       ///< its descriptor was closed by others
   bool unpollable : 1 = false;
   bool has_connections : 1 = false;  ///< accepted, not given yet
+  bool batched : 1 = false;          ///< has one of the batches
 
   static constexpr std::int16_t no_end = 1;
   bool has_kept() const noexcept { return kept != nullptr || kept_end != no_end; }
-  bool sending() const noexcept { return batch != nullptr || unsent != nullptr; }
+  bool sending() const noexcept { return batched || unsent != nullptr; }
 };
 
 /** A watched descriptor, shared by all watch operations on its number. */
@@ -120,7 +139,7 @@ class RingBackend final : public Backend {
     return !ready_sources_.empty() || queue_overflowed_ || ring_.completions() != 0 ||
            ring_.overflowed();
   }
-  bool is_busy() const noexcept override { return sending_count_ != 0; }
+  bool is_busy() const noexcept override { return has_batches() || unsent_count_ != 0; }
   void end_run() noexcept override;
   int watch_wake(native_handle event) override;
   int after_fork() override;
@@ -158,6 +177,7 @@ class RingBackend final : public Backend {
   int bind_to_this_thread();
   void drop_ring() noexcept;
   int enter(std::int64_t timeout_ns);
+  int enter_ring(unsigned completion_count, std::int64_t timeout_ns) noexcept;
   int hand_over() noexcept;
   bool make_room(unsigned entries) noexcept;
   void arm_listed() noexcept;
@@ -222,8 +242,12 @@ class RingBackend final : public Backend {
   Op* give_out(RingPort& port);
   std::int64_t send_now(RingPort& port, std::span<const std::byte> bytes) noexcept;
   std::int64_t extend_batch(RingPort& port, std::span<const std::byte> bytes) noexcept;
-  std::byte* copy_to_chunk(std::span<const std::byte> bytes) noexcept;
-  void end_batch(RingPort& port) noexcept;
+  bool make_batch_room(std::size_t size) noexcept;
+  bool has_batches() const noexcept { return batches_ != nullptr && batches_->count != 0; }
+  Batch& batch_of(const RingPort& port) noexcept;
+  void end_batch(Batch& batch) noexcept;
+  void settle_batches() noexcept;
+  void keep_unsent_batches() noexcept;
   void cancel_out(RingPort& port, Op& op) noexcept;
   void drop_out(RingPort& port) noexcept;
 
@@ -255,10 +279,8 @@ class RingBackend final : public Backend {
   RingQueue<RingPort> starved_;  // found no buffer
   unsigned kept_count_ = 0;      // blocks of sources that are being received from
 
-  std::unique_ptr<std::byte[]> chunk_;  // what try_send() copied in this turn
-  std::size_t chunk_used_ = 0;
-  unsigned batch_count_ = 0;    // in chunk_
-  unsigned sending_count_ = 0;  // ports with bytes of try_send() that the kernel has not got
+  std::unique_ptr<Batches> batches_;  // what try_send() copied in this turn
+  unsigned unsent_count_ = 0;         // ports with bytes that the kernel has not taken
 
   ThreadId owner_ = nullptr;  // the only one that may enter; null: nobody yet
   unsigned enters_ = 0;       // of this run

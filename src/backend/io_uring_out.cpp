@@ -12,10 +12,6 @@ namespace {
 // about this much.
 constexpr std::size_t batch_max = 4096;
 
-// For the copies of one turn; nearly always all are with the kernel at its end, and the same memory
-// serves the next.
-constexpr std::size_t chunk_size = std::size_t{64} * 1024;
-
 }  // namespace
 
 // ---- Sends that the caller keeps --------------------------------------------------------------
@@ -66,7 +62,7 @@ Started RingBackend::start_connect(ConnectOp& op) {
 
 void RingBackend::arm_out(RingPort& port) noexcept {
   Source& source = *port.source;
-  if (port.out_armed || port.out_done || port.batch != nullptr) return;
+  if (port.out_armed || port.out_done || port.batched) return;
   if (source.out != nullptr && source.out->kind == OpKind::connect) {
     io_uring_sqe* entry = ring_.next_entry();
     io_uring_prep_poll_add(entry, source.handle, POLLOUT);
@@ -175,85 +171,135 @@ std::int64_t RingBackend::try_send(Source& source, std::span<const std::byte> by
       port.send_told = true;
       return port.send_error;
     }
-    if (port.batch != nullptr && source.out == nullptr) return extend_batch(port, bytes);
+    if (port.batched && source.out == nullptr) return extend_batch(port, bytes);
     return idle ? send_now(port, bytes) : -EAGAIN;
   }
-  std::byte* copy = copy_to_chunk(bytes);
-  io_uring_sqe* entry = copy != nullptr ? ring_.next_entry() : nullptr;
-  if (entry == nullptr) [[unlikely]]
+  if (!make_batch_room(bytes.size())) [[unlikely]]
     return send_now(port, bytes);
-  port.batch_entry = ring_.position() - 1;
-  // Not to wait in the kernel: the copy is to be free again when the call returns.
-  io_uring_prep_send(entry, source.handle, copy, bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  io_uring_sqe* entry = ring_.next_entry();
+  Batch& batch = batches_->list[batches_->count++];
+  batch.port = &port;
+  batch.bytes = batches_->bytes.data() + batches_->bytes_used;
+  batch.entry = ring_.position() - 1;
+  batch.size = static_cast<std::uint32_t>(bytes.size());
+  batches_->bytes_used += bytes.size();
+  port.batched = true;
+  std::memcpy(batch.bytes, bytes.data(), bytes.size());
+  // Not to wait in the kernel: the copy is to be free again when the call returns. To take all is
+  // what makes the rest a failure, which alone has a completion.
+  io_uring_prep_send(entry, source.handle, batch.bytes, bytes.size(),
+                     MSG_NOSIGNAL | MSG_DONTWAIT | MSG_WAITALL);
+  entry->flags |= ring_.flags_of_silent_send();
   entry->user_data = token_of(port, Role::batch);
-  port.batch = copy;
-  port.batch_size = static_cast<std::uint16_t>(bytes.size());
-  chunk_used_ += bytes.size();
-  ++batch_count_;
-  ++sending_count_;
   return static_cast<std::int64_t>(bytes.size());
 }
 
-std::byte* RingBackend::copy_to_chunk(std::span<const std::byte> bytes) noexcept {
-  if (chunk_ == nullptr) chunk_.reset(new (std::nothrow) std::byte[chunk_size]);
-  if (chunk_ == nullptr || chunk_size - chunk_used_ < bytes.size()) return nullptr;
-  std::memcpy(chunk_.get() + chunk_used_, bytes.data(), bytes.size());
-  return chunk_.get() + chunk_used_;
+// False: there is no memory, or the kernel takes nothing now.
+bool RingBackend::make_batch_room(std::size_t size) noexcept {
+  const auto has_room = [&] {
+    return batches_->count != Batches::count_max &&
+           Batches::bytes_max - batches_->bytes_used >= size && ring_.room() != 0;
+  };
+  if (batches_ == nullptr) [[unlikely]] {
+    batches_.reset(new (std::nothrow) Batches);
+    if (batches_ == nullptr) return false;
+  }
+  return has_room() || (hand_over() == 0 && has_room());
+}
+
+// One of the last few, for a program sends to a stream and then to the next.
+Batch& RingBackend::batch_of(const RingPort& port) noexcept {
+  std::size_t index = batches_->count;
+  while (batches_->list[--index].port != &port) check(index != 0, "a batch is lost");
+  return batches_->list[index];
 }
 
 // More of a source in the same turn joins what is there, as a second entry could overtake the rest
 // of the first. What is too much for that goes straight to the kernel, after what is there.
 std::int64_t RingBackend::extend_batch(RingPort& port, std::span<const std::byte> bytes) noexcept {
-  const std::size_t size = port.batch_size + bytes.size();
-  if (ring_.is_unsubmitted(port.batch_entry) && size <= batch_max) {
-    const bool last = port.batch + port.batch_size == chunk_.get() + chunk_used_;
-    std::byte* begin = port.batch;
-    if (!last) begin = copy_to_chunk({port.batch, port.batch_size});
-    if (begin != nullptr && !last) chunk_used_ += port.batch_size;
-    if (begin != nullptr && copy_to_chunk(bytes) != nullptr) {
-      chunk_used_ += bytes.size();
-      io_uring_sqe& entry = ring_.entry_at(port.batch_entry);
-      entry.addr = reinterpret_cast<std::uintptr_t>(begin);
-      entry.len = static_cast<unsigned>(size);
-      port.batch = begin;
-      port.batch_size = static_cast<std::uint16_t>(size);
-      return static_cast<std::int64_t>(bytes.size());
+  Batch& batch = batch_of(port);
+  const std::size_t size = batch.size + bytes.size();
+  std::byte* const free = batches_->bytes.data() + batches_->bytes_used;
+  const bool last = batch.bytes + batch.size == free;
+  const std::size_t room = Batches::bytes_max - batches_->bytes_used;
+  const std::size_t needed = last ? bytes.size() : size;
+  if (ring_.is_unsubmitted(batch.entry) && size <= batch_max && needed <= room) {
+    if (!last) {
+      std::memcpy(free, batch.bytes, batch.size);
+      batch.bytes = free;
     }
+    std::memcpy(batch.bytes + batch.size, bytes.data(), bytes.size());
+    batches_->bytes_used += needed;
+    batch.size = static_cast<std::uint32_t>(size);
+    io_uring_sqe& entry = ring_.entry_at(batch.entry);
+    entry.addr = reinterpret_cast<std::uintptr_t>(batch.bytes);
+    entry.len = batch.size;
+    return static_cast<std::int64_t>(bytes.size());
   }
   if (settle(*port.source) < 0) return -EAGAIN;
   return port.send_error != 0 ? port.send_error : send_now(port, bytes);
 }
 
-void RingBackend::end_batch(RingPort& port) noexcept {
-  port.batch = nullptr;
-  if (--batch_count_ == 0) chunk_used_ = 0;
+void RingBackend::end_batch(Batch& batch) noexcept {
+  if (batch.port == nullptr) return;
+  batch.port->batched = false;
+  if (batch.port->source->out != nullptr) list(*batch.port);
+  batch.port = nullptr;
+}
+
+// They do not wait: when the kernel has the entries, each has taken all or has its completion. With
+// completions put aside (the queue is full) that is not so yet.
+void RingBackend::settle_batches() noexcept {
+  if (ring_.unsubmitted() != 0 || ring_.overflowed()) return;
+  const unsigned count = ring_.completions();
+  for (unsigned index = 0; index < count; ++index) {
+    io_uring_cqe& completion = ring_.completion(index);
+    if (role_of(completion.user_data) != Role::batch) continue;
+    RingPort* port = find(completion.user_data);
+    if (port != nullptr) (void)absorb_batch(*port, completion.res);
+    completion.user_data = 0;
+  }
+  for (std::size_t index = 0; index < batches_->count; ++index) end_batch(batches_->list[index]);
+  batches_->count = batches_->bytes_used = 0;
+}
+
+// The ring goes, and with it the entries that the kernel has not got.
+void RingBackend::keep_unsent_batches() noexcept {
+  if (!has_batches()) return;
+  for (std::size_t index = 0; index < batches_->count; ++index) {
+    Batch& batch = batches_->list[index];
+    if (batch.port == nullptr) continue;
+    if (ring_.is_unsubmitted(batch.entry)) {
+      (void)absorb_batch(*batch.port, -EAGAIN);
+    } else {
+      end_batch(batch);
+    }
+  }
+  batches_->count = batches_->bytes_used = 0;
 }
 
 Source* RingBackend::absorb_batch(RingPort& port, std::int32_t result) noexcept {
-  const std::size_t size = port.batch_size;
-  const std::byte* bytes = port.batch;
-  end_batch(port);
-  if (static_cast<std::size_t>(result) == size) [[likely]] {
-    --sending_count_;
-    if (port.source->out != nullptr) list(port);
-    return nullptr;
-  }
+  if (!port.batched) return nullptr;
+  Batch& batch = batch_of(port);
+  const std::size_t size = batch.size;
+  const std::byte* bytes = batch.bytes;
+  end_batch(batch);
+  if (static_cast<std::size_t>(result) == size) return nullptr;
   list(port);
   if (result < 0 && !is_to_be_repeated(result)) {
     note_failure(port, result);
     port.send_error = static_cast<std::int16_t>(result);
-    --sending_count_;
     return nullptr;
   }
   const std::size_t done = result < 0 ? 0 : static_cast<std::size_t>(result);
   try {
     port.unsent = std::make_unique<UnsentBytes>();
     port.unsent->bytes.assign(bytes + done, bytes + size);
+    ++unsent_count_;
   } catch (const std::bad_alloc&) {
     // Nothing may follow the part that has gone out: the kernel refuses it (EPIPE) from now on.
     port.unsent.reset();
     port.send_error = -ENOMEM;
-    --sending_count_;
     if (done > 0) (void)calls_.shutdown(port.source->handle, SHUT_WR);
   }
   return nullptr;
@@ -269,7 +315,7 @@ Source* RingBackend::absorb_unsent(RingPort& port, std::int32_t result) noexcept
   }
   if (failed || unsent.done == unsent.bytes.size()) {
     port.unsent.reset();
-    --sending_count_;
+    --unsent_count_;
   }
   list(port);
   return nullptr;
@@ -277,8 +323,8 @@ Source* RingBackend::absorb_unsent(RingPort& port, std::int32_t result) noexcept
 
 int RingBackend::settle(Source& source) noexcept {
   if (source.interest.generation == 0 || forked()) return 0;
-  RingPort& port = port_of(source);
-  if (port.batch != nullptr && owner_ == current_thread() && hand_over() == 0) collect(port);
+  const RingPort& port = port_of(source);
+  if (port.batched && owner_ == current_thread()) (void)hand_over();
   return port.sending() ? -EAGAIN : 0;
 }
 
@@ -287,12 +333,11 @@ int RingBackend::settle(Source& source) noexcept {
 void RingBackend::drop_out(RingPort& port) noexcept {
   (void)settle(*port.source);
   if (port.out_armed) stop(port, Role::out);
-  if (port.batch != nullptr) {
+  if (port.batched) {
     (void)take_back(token_of(port, Role::batch));
-    end_batch(port);
-    --sending_count_;
+    end_batch(batch_of(port));
   }
-  if (port.unsent != nullptr) --sending_count_;
+  if (port.unsent != nullptr) --unsent_count_;
   port.unsent.reset();
 }
 

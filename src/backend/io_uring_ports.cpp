@@ -210,7 +210,7 @@ void RingBackend::stop(RingPort& port, Role role) noexcept {
       asked = true;
     }
     if (ring_.completions() == ring_.completions_max()) absorb_everything();
-    const int error = ring_.enter(ring_.completions() + 1, -1);
+    const int error = enter_ring(ring_.completions() + 1, -1);
     const bool again = error == 0 || error == -EINTR || error == -EBUSY || error == -EAGAIN;
     if (!again || attempt == cancel_attempts_max) return drop_ring();
     collect(port);

@@ -76,6 +76,9 @@ int Ring::open() {
   if (const int error = check_opcodes(); error < 0) return error;
   disabled_ = (parameters.flags & IORING_SETUP_R_DISABLED) != 0;
   flags_tell_ = (parameters.flags & IORING_SETUP_TASKRUN_FLAG) != 0;
+  const bool silent = (parameters.features & IORING_FEAT_CQE_SKIP) != 0 &&
+                      (parameters.flags & IORING_SETUP_DEFER_TASKRUN) != 0;
+  silent_send_flags_ = silent ? IOSQE_CQE_SKIP_SUCCESS : 0;
   return 0;
 }
 

@@ -37,6 +37,12 @@ class Ring {
   const std::vector<std::string>& fallbacks() const noexcept { return fallbacks_; }
   bool is_open() const noexcept { return fd_ >= 0; }
   bool is_disabled() const noexcept { return disabled_; }
+  /**
+   * What an entry of a send that must not wait needs, so that only a send that did not take all
+   * has a completion; 0 where that cannot be. Linux before 6.1 forgets what a send took before it
+   * would have had to wait.
+   */
+  std::uint8_t flags_of_silent_send() const noexcept { return silent_send_flags_; }
   /** The calling thread is the one that enters from now on. 0 or -errno. */
   int enable() noexcept;
   /** The kernel gives up whatever is in flight, at some time after this call. */
@@ -112,6 +118,7 @@ class Ring {
   int registered_ = -1;
   bool disabled_ = false;
   bool flags_tell_ = false;  // has IORING_SETUP_TASKRUN_FLAG
+  std::uint8_t silent_send_flags_ = 0;
 
   io_uring_sqe* entries_ = nullptr;
   unsigned tail_ = 0;
