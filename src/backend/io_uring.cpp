@@ -89,11 +89,10 @@ int RingBackend::after_fork() {
     disarm_all(port);
     port.has_connections = port.in_done = false;
     drop_kept(port);
-    port.unsent.reset();
-    port.batched = false;
+    port.unsent = port.batched = false;
     list(port);
   });
-  unsent_count_ = 0;
+  unsent_.clear();
   batches_.reset();
   if (const int error = open(); error < 0) return error;
   fork_generation_ = fork_generation();
@@ -176,9 +175,7 @@ void RingBackend::arm_listed() noexcept {
   if (list_overflowed_) arm_all();
   while (!pending_.empty()) {
     if (!make_room(entries_per_port)) return;
-    RingPort* port = pending_.pop();
-    port->listed = RingPort::Listed::no;
-    arm(*port);
+    if (RingPort* port = pop_listed(pending_, RingPort::Listed::pending)) arm(*port);
   }
 }
 
@@ -203,10 +200,10 @@ void RingBackend::feed_starved() noexcept {
   unsigned left = buffers_.available();
   const bool hopeless = !has_memory && left == 0 && kept_count_ == 0;
   for (std::size_t count = starved_.size(); count > 0 && (left > 0 || hopeless); --count) {
-    RingPort* port = starved_.pop();
-    port->listed = RingPort::Listed::no;
+    RingPort* port = pop_listed(starved_, RingPort::Listed::starved);
+    if (port == nullptr) continue;
     if (hopeless) {
-      port->kept_end = -ENOMEM;
+      port->keep_end(-ENOMEM);
       enqueue(*port->source);
     } else {
       --left;

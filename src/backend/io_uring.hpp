@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -81,33 +83,46 @@ struct RingPort {
 
   Source* source = nullptr;
   BufferBlock* kept = nullptr;  ///< received, not given yet: the last of a circle
-  std::unique_ptr<UnsentBytes> unsent;
-  std::uint32_t slot = 0;
-  std::uint32_t list_position = 0;
-  std::int16_t kept_end = no_end;  ///< what ends the receive or accept after all that is kept
-  std::int16_t send_error = 0;     ///< of bytes that try_send() took
-  Listed listed : 2 = Listed::no;
+  std::uint32_t slot : 28 = 0;
   bool in_armed : 1 = false;  ///< the kernel has a receive, an accept or a poll
   bool out_armed : 1 = false;
-  bool stop_due : 1 = false;   ///< the receive or poll is to be cancelled with the next call
-  bool stopping : 1 = false;   ///< it has been told to
+  bool stop_due : 1 = false;  ///< the receive or poll is to be cancelled with the next call
+  bool stopping : 1 = false;  ///< it has been told to
+  std::uint8_t kept_errno = no_end;
+  std::uint8_t send_errno = 0;
+  Listed listed : 2 = Listed::no;
   bool multishot : 1 = false;  ///< the armed receive, accept or poll is
   bool urgent_armed : 1 = false;
   bool urgent : 1 = false;     ///< there was urgent data: no multishot any more
   bool into : 1 = false;       ///< the armed receive is into the caller's memory
   bool in_done : 1 = false;    ///< receive_into has its result
   bool out_done : 1 = false;   ///< the first send has its result, or the connect can be asked
-  bool send_told : 1 = false;  ///< send_error has been
+  bool send_told : 1 = false;  ///< send_error() has been
   bool reset : 1 = false;      ///< a send was given the peer's reset, which receives are not then
   bool gone : 1 = false;       ///< its descriptor was closed by others
   bool unpollable : 1 = false;
   bool has_connections : 1 = false;  ///< accepted, not given yet
   bool batched : 1 = false;          ///< has one of the batches
+  bool unsent : 1 = false;           ///< has bytes in RingBackend::unsent_
 
-  static constexpr std::int16_t no_end = 1;
-  bool has_kept() const noexcept { return kept != nullptr || kept_end != no_end; }
-  bool sending() const noexcept { return batched || unsent != nullptr; }
+  static constexpr std::uint8_t no_end = UINT8_MAX;
+  bool has_end() const noexcept { return kept_errno != no_end; }
+  /** What ends the receive or accept after all that is kept: 0 or -errno. */
+  std::int32_t kept_end() const noexcept { return -std::int32_t{kept_errno}; }
+  void keep_end(std::int32_t result) noexcept { kept_errno = to_byte(result); }
+  bool has_kept() const noexcept { return kept != nullptr || has_end(); }
+  /** Of bytes that try_send() took: 0 or -errno. */
+  std::int32_t send_error() const noexcept { return -std::int32_t{send_errno}; }
+  void fail_sends(std::int32_t error) noexcept { send_errno = to_byte(error); }
+  bool sending() const noexcept { return batched || unsent; }
+
+ private:
+  /** Linux has none above 133. */
+  static std::uint8_t to_byte(std::int32_t error) noexcept {
+    return error > -std::int32_t{no_end} ? static_cast<std::uint8_t>(-error) : EIO;
+  }
 };
+static_assert(sizeof(RingPort) == 24, "counts in the memory of an idle connection");
 
 /** A watched descriptor, shared by all watch operations on its number. */
 struct WatchedPort : Source {
@@ -139,7 +154,7 @@ class RingBackend final : public Backend {
     return !ready_sources_.empty() || queue_overflowed_ || ring_.completions() != 0 ||
            ring_.overflowed();
   }
-  bool is_busy() const noexcept override { return has_batches() || unsent_count_ != 0; }
+  bool is_busy() const noexcept override { return has_batches() || !unsent_.empty(); }
   void end_run() noexcept override;
   int watch_wake(native_handle event) override;
   int after_fork() override;
@@ -158,19 +173,22 @@ class RingBackend final : public Backend {
   static Role role_of(std::uint64_t token) noexcept {
     return static_cast<Role>(static_cast<std::uint32_t>(token) >> slot_bits);
   }
-  std::uint64_t token_of(const RingPort& port, Role role) const noexcept {
-    return std::uint64_t{ports_.generation(&port)} << 32 |
-           (static_cast<std::uint32_t>(role) << slot_bits | port.slot);
+  static std::uint64_t token_of(const Source& source, Role role) noexcept {
+    return std::uint64_t{source.interest.generation} << 32 |
+           (static_cast<std::uint32_t>(role) << slot_bits | source.interest.slot);
+  }
+  static std::uint64_t token_of(const RingPort& port, Role role) noexcept {
+    return token_of(*port.source, role);
   }
   RingPort* find(std::uint64_t token) noexcept {
-    return ports_.find(static_cast<std::uint32_t>(token) & slot_mask,
-                       static_cast<std::uint32_t>(token >> 32));
+    return ports_.find_issued(static_cast<std::uint32_t>(token) & slot_mask,
+                              static_cast<std::uint32_t>(token >> 32));
   }
   RingPort& port_of(const Source& source) noexcept {
-    RingPort* port = ports_.find(source.interest.slot, source.interest.generation);
-    check(port != nullptr, "an operation on a source that is not attached");
-    return *port;
+    check(source.interest.generation != 0, "an operation on a source that is not attached");
+    return ports_.at(source.interest.slot);
   }
+  RingPort* pop_listed(RingQueue<std::uint64_t>& list, RingPort::Listed as) noexcept;
 
   // ---- The ring ----
   bool forked() const noexcept { return fork_generation_ != fork_generation(); }
@@ -196,7 +214,6 @@ class RingBackend final : public Backend {
   int evict(native_handle handle) noexcept;
   void list(RingPort& port) noexcept;
   void starve(RingPort& port) noexcept;
-  void unlist(RingPort& port) noexcept;
   void arm(RingPort& port) noexcept;
   static bool is_armed(const RingPort& port, Role role) noexcept;
   void disarm(RingPort& port, Role role) noexcept;
@@ -265,8 +282,8 @@ class RingBackend final : public Backend {
   ReceiveBuffers buffers_;
   Slab<RingPort> ports_;
 
-  RingQueue<Source> ready_sources_;  // have something that was not given yet
-  std::size_t visits_left_ = 0;      // of them in this turn
+  RingQueue<Source*> ready_sources_;  // have something that was not given yet
+  std::size_t visits_left_ = 0;       // of them in this turn
   std::uint8_t turn_ = 0;
   bool queue_overflowed_ = false;  // some source found no room in ready_sources_
   bool list_overflowed_ = false;   // some port found no room in pending_ or starved_
@@ -275,12 +292,13 @@ class RingBackend final : public Backend {
   bool multishot_accept_ = true;
   bool multishot_seen_ = false;  // of receives: the kernel knows it
   bool accept_seen_ = false;
-  RingQueue<RingPort> pending_;  // to be armed before the next wait
-  RingQueue<RingPort> starved_;  // found no buffer
-  unsigned kept_count_ = 0;      // blocks of sources that are being received from
+  // Tokens, so that a port can go without being looked for here: what is not found is skipped.
+  RingQueue<std::uint64_t> pending_;  // to be armed before the next wait
+  RingQueue<std::uint64_t> starved_;  // found no buffer
+  unsigned kept_count_ = 0;           // blocks of sources that are being received from
 
-  std::unique_ptr<Batches> batches_;  // what try_send() copied in this turn
-  unsigned unsent_count_ = 0;         // ports with bytes that the kernel has not taken
+  std::unique_ptr<Batches> batches_;                       // what try_send() copied in this turn
+  std::unordered_map<std::uint32_t, UnsentBytes> unsent_;  // by slot of the port; slow peers only
 
   ThreadId owner_ = nullptr;  // the only one that may enter; null: nobody yet
   unsigned enters_ = 0;       // of this run

@@ -127,7 +127,7 @@ Source* RingBackend::absorb_receive(RingPort& port, const io_uring_cqe& completi
     } else if (result == -EINVAL && was_multishot && !multishot_seen_) {
       multishot_receive_ = false;  // Linux before 6.0
     } else if (result != -ECANCELED && !is_to_be_repeated(result)) {
-      port.kept_end = static_cast<std::int16_t>(result);
+      port.keep_end(result);
     }
   }
   update_plain(port);
@@ -190,14 +190,14 @@ void RingBackend::throttle(RingPort& port) noexcept {
 // What comes behind everything that is kept. A failed send, also one that was cancelled, may have
 // been given the only word of a reset: the kernel tells it once, and says end to receives then.
 std::int32_t RingBackend::end_of(RingPort& port) noexcept {
-  std::int32_t result = port.kept_end;
-  port.kept_end = RingPort::no_end;
+  const std::int32_t result = port.kept_end();
+  port.kept_errno = RingPort::no_end;
   if (result != 0) return result;
   if (port.reset) return -ECONNRESET;
-  const bool told = port.send_told || port.send_error == -EPIPE || port.send_error == 0;
+  const bool told = port.send_told || port.send_error() == -EPIPE || port.send_error() == 0;
   if (told) return result;
   port.send_told = true;
-  return port.send_error;
+  return port.send_error();
 }
 
 Op* RingBackend::give_received(RingPort& port) {
@@ -207,7 +207,7 @@ Op* RingBackend::give_received(RingPort& port) {
   }
   auto& op = static_cast<ReceiveOp&>(*source.in);
   if (port.kept == nullptr) {
-    if (port.kept_end == RingPort::no_end) return nullptr;
+    if (!port.has_end()) return nullptr;
     return end_in(port, end_of(port));
   }
   BufferBlock* block = take_kept(port);
@@ -223,9 +223,9 @@ Op* RingBackend::give_received(RingPort& port) {
 
 Op* RingBackend::give_into(RingPort& port, ReceiveIntoOp& op) {
   if (port.in_done && op.result > 0) return end_in(port, op.result);
-  if (port.in_done) port.kept_end = 0;
+  if (port.in_done) port.keep_end(0);
   if (port.kept == nullptr) {
-    if (port.kept_end == RingPort::no_end) return nullptr;
+    if (!port.has_end()) return nullptr;
     return end_in(port, end_of(port));
   }
   BufferBlock* block = port.kept->next;
@@ -242,7 +242,7 @@ void RingBackend::drop_kept(RingPort& port) noexcept {
     ++kept_count_;
     BufferPool::release(take_kept(port));
   }
-  port.kept_end = RingPort::no_end;
+  port.kept_errno = RingPort::no_end;
   while (port.has_connections) refuse_connection(take_connection(port));
 }
 
@@ -259,7 +259,7 @@ Source* RingBackend::absorb_accept(RingPort& port, const io_uring_cqe& completio
   } else if (result == -EINVAL && port.multishot && !accept_seen_) {
     multishot_accept_ = false;  // Linux before 5.19
   } else if (result != -ECANCELED && !is_to_be_repeated(result) && !is_of_lost_connection(result)) {
-    port.kept_end = static_cast<std::int16_t>(result);
+    port.keep_end(result);
   }
   if (source.in == nullptr) return nullptr;
   if (has_something(source)) return &source;
@@ -302,7 +302,7 @@ Op* RingBackend::give_connection(RingPort& port) {
     if (!port.in_armed && !port.has_connections) list(port);
     return op;
   }
-  if (port.kept_end == RingPort::no_end) return nullptr;
+  if (!port.has_end()) return nullptr;
   return end_in(port, end_of(port));
 }
 

@@ -22,9 +22,9 @@ Started RingBackend::start_send(SendOp& op) {
   Source& source = *op.source;
   RingPort& port = port_of(source);
   op.done = 0;
-  if (port.send_error != 0) {
+  if (port.send_error() != 0) {
     port.send_told = true;
-    finish(op, port.send_error);
+    finish(op, port.send_error());
     return Started::done;
   }
   if (source.out == nullptr && !collecting_ && !port.sending()) {
@@ -72,13 +72,14 @@ void RingBackend::arm_out(RingPort& port) noexcept {
   }
   const std::byte* bytes = nullptr;
   std::size_t size = 0;
-  if (port.unsent != nullptr) {
-    bytes = port.unsent->bytes.data() + port.unsent->done;
-    size = port.unsent->bytes.size() - port.unsent->done;
+  if (port.unsent) {
+    const UnsentBytes& unsent = unsent_.find(port.slot)->second;
+    bytes = unsent.bytes.data() + unsent.done;
+    size = unsent.bytes.size() - unsent.done;
   } else {
     auto& op = static_cast<SendOp&>(*source.out);
-    if (port.send_error != 0 || op.done == op.size) {
-      op.result = port.send_error;
+    if (port.send_error() != 0 || op.done == op.size) {
+      op.result = port.send_error();
       port.out_done = true;
       enqueue(source);
       return;
@@ -96,7 +97,7 @@ void RingBackend::arm_out(RingPort& port) noexcept {
 Source* RingBackend::absorb_out(RingPort& port, std::int32_t result) noexcept {
   Source& source = *port.source;
   port.out_armed = false;
-  if (port.unsent != nullptr) return absorb_unsent(port, result);
+  if (port.unsent) return absorb_unsent(port, result);
   if (source.out == nullptr) return nullptr;
   if (source.out->kind == OpKind::connect) {
     if (result == -ECANCELED) return nullptr;
@@ -143,7 +144,7 @@ Op* RingBackend::give_out(RingPort& port) {
 void RingBackend::cancel_out(RingPort& port, Op& op) noexcept {
   Source& source = *port.source;
   const bool first = source.out == &op;
-  if (first && port.out_armed && port.unsent == nullptr) stop(port, Role::out);
+  if (first && port.out_armed && !port.unsent) stop(port, Role::out);
   const bool done = first && port.out_done;
   if (first) port.out_done = false;
   if (op.kind == OpKind::connect) {
@@ -165,11 +166,11 @@ std::int64_t RingBackend::send_now(RingPort& port, std::span<const std::byte> by
 
 std::int64_t RingBackend::try_send(Source& source, std::span<const std::byte> bytes) noexcept {
   RingPort& port = port_of(source);
-  const bool idle = source.out == nullptr && !port.sending() && port.send_error == 0;
+  const bool idle = source.out == nullptr && !port.sending() && port.send_error() == 0;
   if (!idle || !collecting_ || bytes.size() > batch_max || bytes.empty()) [[unlikely]] {
-    if (port.send_error != 0) {
+    if (port.send_error() != 0) {
       port.send_told = true;
-      return port.send_error;
+      return port.send_error();
     }
     if (port.batched && source.out == nullptr) return extend_batch(port, bytes);
     return idle ? send_now(port, bytes) : -EAGAIN;
@@ -190,7 +191,7 @@ std::int64_t RingBackend::try_send(Source& source, std::span<const std::byte> by
   io_uring_prep_send(entry, source.handle, batch.bytes, bytes.size(),
                      MSG_NOSIGNAL | MSG_DONTWAIT | MSG_WAITALL);
   entry->flags |= ring_.flags_of_silent_send();
-  entry->user_data = token_of(port, Role::batch);
+  entry->user_data = token_of(source, Role::batch);
   return static_cast<std::int64_t>(bytes.size());
 }
 
@@ -237,7 +238,7 @@ std::int64_t RingBackend::extend_batch(RingPort& port, std::span<const std::byte
     return static_cast<std::int64_t>(bytes.size());
   }
   if (settle(*port.source) < 0) return -EAGAIN;
-  return port.send_error != 0 ? port.send_error : send_now(port, bytes);
+  return port.send_error() != 0 ? port.send_error() : send_now(port, bytes);
 }
 
 void RingBackend::end_batch(Batch& batch) noexcept {
@@ -288,34 +289,33 @@ Source* RingBackend::absorb_batch(RingPort& port, std::int32_t result) noexcept 
   list(port);
   if (result < 0 && !is_to_be_repeated(result)) {
     note_failure(port, result);
-    port.send_error = static_cast<std::int16_t>(result);
+    port.fail_sends(result);
     return nullptr;
   }
   const std::size_t done = result < 0 ? 0 : static_cast<std::size_t>(result);
   try {
-    port.unsent = std::make_unique<UnsentBytes>();
-    port.unsent->bytes.assign(bytes + done, bytes + size);
-    ++unsent_count_;
+    unsent_[port.slot].bytes.assign(bytes + done, bytes + size);
+    port.unsent = true;
   } catch (const std::bad_alloc&) {
     // Nothing may follow the part that has gone out: the kernel refuses it (EPIPE) from now on.
-    port.unsent.reset();
-    port.send_error = -ENOMEM;
+    unsent_.erase(port.slot);
+    port.fail_sends(-ENOMEM);
     if (done > 0) (void)calls_.shutdown(port.source->handle, SHUT_WR);
   }
   return nullptr;
 }
 
 Source* RingBackend::absorb_unsent(RingPort& port, std::int32_t result) noexcept {
-  UnsentBytes& unsent = *port.unsent;
+  UnsentBytes& unsent = unsent_.find(port.slot)->second;
   if (result > 0) unsent.done += static_cast<std::size_t>(result);
   const bool failed = result < 0 && !is_to_be_repeated(result) && result != -ECANCELED;
   if (failed) {
     note_failure(port, result);
-    port.send_error = static_cast<std::int16_t>(result);
+    port.fail_sends(result);
   }
   if (failed || unsent.done == unsent.bytes.size()) {
-    port.unsent.reset();
-    --unsent_count_;
+    unsent_.erase(port.slot);
+    port.unsent = false;
   }
   list(port);
   return nullptr;
@@ -337,8 +337,8 @@ void RingBackend::drop_out(RingPort& port) noexcept {
     (void)take_back(token_of(port, Role::batch));
     end_batch(batch_of(port));
   }
-  if (port.unsent != nullptr) --unsent_count_;
-  port.unsent.reset();
+  if (port.unsent) unsent_.erase(port.slot);
+  port.unsent = false;
 }
 
 }  // namespace evix::detail

@@ -28,7 +28,6 @@ RingPort* RingBackend::make_port(Source& source) noexcept {
 
 void RingBackend::free_port(RingPort& port) noexcept {
   Source& source = *port.source;
-  unlist(port);
   dequeue(source);
   if (handles_.find(source.handle) == port.slot) handles_.erase(source.handle);
   source.interest = {};
@@ -83,7 +82,8 @@ void RingBackend::detach(Source& source) noexcept {
 
 void RingBackend::list(RingPort& port) noexcept {
   if (port.listed != RingPort::Listed::no) return;
-  if (pending_.push(&port, port.list_position)) {
+  std::uint32_t position = 0;
+  if (pending_.push(token_of(port, Role::ignored), position)) {
     port.listed = RingPort::Listed::pending;
   } else {
     list_overflowed_ = true;
@@ -92,17 +92,20 @@ void RingBackend::list(RingPort& port) noexcept {
 
 void RingBackend::starve(RingPort& port) noexcept {
   if (port.listed != RingPort::Listed::no) return;
-  if (starved_.push(&port, port.list_position)) {
+  std::uint32_t position = 0;
+  if (starved_.push(token_of(port, Role::ignored), position)) {
     port.listed = RingPort::Listed::starved;
   } else {
     list_overflowed_ = true;
   }
 }
 
-void RingBackend::unlist(RingPort& port) noexcept {
-  if (port.listed == RingPort::Listed::pending) pending_.erase(port.list_position);
-  if (port.listed == RingPort::Listed::starved) starved_.erase(port.list_position);
-  port.listed = RingPort::Listed::no;
+// Null for one that is gone.
+RingPort* RingBackend::pop_listed(RingQueue<std::uint64_t>& list, RingPort::Listed as) noexcept {
+  RingPort* port = find(list.pop());
+  if (port == nullptr || port->listed != as) return nullptr;
+  port->listed = RingPort::Listed::no;
+  return port;
 }
 
 void RingBackend::enqueue(Source& source) noexcept {
@@ -159,7 +162,7 @@ void RingBackend::cancel(Op& op) noexcept {
   if (port.in_armed) stop(port, op.kind == OpKind::accept ? Role::accept : Role::receive);
   const bool has_result = op.kind == OpKind::receive_into && port.in_done;
   const std::int32_t result = has_result && op.result > 0 ? op.result : -ECANCELED;
-  if (has_result && op.result == 0) port.kept_end = 0;
+  if (has_result && op.result == 0) port.keep_end(0);
   (void)end_in(port, result);
 }
 
@@ -226,7 +229,7 @@ void RingBackend::arm(RingPort& port) noexcept {
     case SourceKind::wake:
       return arm_poll(port);
     case SourceKind::stream:
-      if (port.source->out != nullptr || port.unsent != nullptr) arm_out(port);
+      if (port.source->out != nullptr || port.unsent) arm_out(port);
       break;
     case SourceKind::listener:
       break;

@@ -104,7 +104,7 @@ class ReadinessBackend final : public Backend {
   const std::size_t block_size_ = pool_.block_size();
   const bool edge_;
   Source wake_;
-  RingQueue<Source> ready_sources_;
+  RingQueue<Source*> ready_sources_;
   std::size_t visits_left_ = 0;  // of ready sources in this turn
   std::uint8_t turn_ = 0;
   bool queue_overflowed_ = false;  // some ready source found no room in ready_sources_

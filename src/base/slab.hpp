@@ -73,6 +73,12 @@ class Slab {
     return object_at(slot);
   }
 
+  /** As find(), for a pair that an object had: a slot that is free has another generation. */
+  T* find_issued(std::uint32_t slot, std::uint32_t generation) noexcept {
+    if (chunks_[slot / chunk_size]->generations[slot % chunk_size] != generation) return nullptr;
+    return object_at(slot);
+  }
+
   /** The object that lives in this slot now. */
   T& at(std::uint32_t slot) noexcept { return *object_at(slot); }
 

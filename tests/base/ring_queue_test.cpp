@@ -10,14 +10,14 @@ namespace evix::detail {
 namespace {
 
 template <class T>
-std::uint32_t push(RingQueue<T>& queue, T* entry) {
+std::uint32_t push(RingQueue<T*>& queue, T* entry) {
   std::uint32_t position = 0;
   EXPECT_TRUE(queue.push(entry, position));
   return position;
 }
 
 TEST(RingQueue, FirstInFirstOutWhileItGrows) {
-  RingQueue<int> queue;
+  RingQueue<int*> queue;
   EXPECT_EQ(queue.pop(), nullptr);
   std::vector<int> values(1000);
   for (int& value : values) push(queue, &value);
@@ -28,7 +28,7 @@ TEST(RingQueue, FirstInFirstOutWhileItGrows) {
 }
 
 TEST(RingQueue, EraseTakesOneOutAndTwiceDoesNothing) {
-  RingQueue<int> queue;
+  RingQueue<int*> queue;
   int values[3]{};
   push(queue, &values[0]);
   const std::uint32_t middle = push(queue, &values[1]);
@@ -42,7 +42,7 @@ TEST(RingQueue, EraseTakesOneOutAndTwiceDoesNothing) {
 }
 
 TEST(RingQueue, PositionsHoldAcrossGrowing) {
-  RingQueue<int> queue;
+  RingQueue<int*> queue;
   std::vector<int> values(200);
   std::vector<std::uint32_t> positions;
   for (int i = 0; i < 40; ++i) {  // so that the queue wraps before it grows
@@ -57,7 +57,7 @@ TEST(RingQueue, PositionsHoldAcrossGrowing) {
 
 // Against a deque, with a fixed seed.
 TEST(RingQueue, BehavesAsADeque) {
-  RingQueue<std::uint32_t> queue;
+  RingQueue<std::uint32_t*> queue;
   std::vector<std::uint32_t> values(20'000);
   std::deque<std::uint32_t*> model;
   std::minstd_rand random(7);
