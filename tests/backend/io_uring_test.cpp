@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -299,6 +300,37 @@ TEST_F(IoUringCalls, OneEnterATurnAndNoOtherCallForAnEcho) {
     EXPECT_EQ(calls.count(call), 0U) << static_cast<int>(call);
   }
   EXPECT_LE(calls.count(CallId::ring_register), 2U);  // the descriptor, there and back
+}
+
+// One call for so many, not one for each: a turn has places for 256 copies and for 64 KiB of them.
+TEST_F(IoUringCalls, CopiesOfManyStreamsInATurnAreHandedOverTogether) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{4096}}) {
+    CountingCalls calls;
+    Loop loop(over(calls));
+    constexpr std::size_t count = 300;
+    std::vector<TcpPair> pairs(count);
+    std::uint64_t received = 0;
+    for (TcpPair& pair : pairs) {
+      ASSERT_TRUE(pair.open(loop));
+      pair.server.receive_start([&](Result<Buffer> bytes) {
+        ASSERT_TRUE(bytes);
+        received += bytes->size();
+        if (received == count * size) loop.stop();
+      });
+    }
+    ASSERT_EQ(loop.run_ready(), 0);
+    const std::string message(size, 'x');
+    Timer timer(loop);
+    timer.after(1ns, [&] {
+      calls.reset_counts();
+      for (TcpPair& pair : pairs)
+        EXPECT_EQ(pair.client.try_send(std::as_bytes(std::span(message))).value_or(0), size);
+      EXPECT_EQ(calls.count(CallId::ring_enter), size == 1 ? 1U : (count - 1) * size / 65'536);
+      EXPECT_EQ(calls.count(CallId::send), 0U);
+    });
+    ASSERT_EQ(loop.run(), 0);
+    EXPECT_EQ(received, count * size);
+  }
 }
 
 TEST_F(IoUringCalls, StartedAndStoppedInATurnNeverReachesTheKernel) {
