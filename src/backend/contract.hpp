@@ -32,7 +32,8 @@
  *   -EAGAIN where the backend would have to wait, -EINTR to be tried again. Between wait() and
  *   end_run() a backend may copy a few of them and hand them over with the next wait() or
  *   end_run(): they go out before anything that is sent later, a failure is told by the next
- *   operation of the source, and is_busy() is true until the kernel has them all.
+ *   operation of the source, and is_busy(), which may hand them over, is true until the
+ *   kernel has them all.
  * - settle(source) is to be called before the caller itself ends what is sent (shutdown(2)).
  * - end_run() follows the last next() of an outermost run.
  * - wait(timeout_ns) hands everything asked for to the kernel and waits until something is ready,
@@ -79,7 +80,7 @@ class Backend {
   virtual Op* next() = 0;
   virtual bool has_leftovers() const noexcept = 0;
   /** Bytes that try_send took are not all with the kernel yet: the loop goes on. */
-  virtual bool is_busy() const noexcept { return false; }
+  virtual bool is_busy() noexcept { return false; }
   virtual void end_run() noexcept {}
 
   /** Makes wait() return when `event`, an eventfd, is written to, and reads it. 0 or -errno. */

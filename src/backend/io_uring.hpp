@@ -154,7 +154,7 @@ class RingBackend final : public Backend {
     return !ready_sources_.empty() || queue_overflowed_ || ring_.completions() != 0 ||
            ring_.overflowed();
   }
-  bool is_busy() const noexcept override { return has_batches() || !unsent_.empty(); }
+  bool is_busy() noexcept override;
   void end_run() noexcept override;
   int watch_wake(native_handle event) override;
   int after_fork() override;
@@ -264,6 +264,7 @@ class RingBackend final : public Backend {
   Batch& batch_of(const RingPort& port) noexcept;
   void end_batch(Batch& batch) noexcept;
   void settle_batches() noexcept;
+  void make_audible(const RingPort& port) noexcept;
   void keep_unsent_batches() noexcept;
   void cancel_out(RingPort& port, Op& op) noexcept;
   void drop_out(RingPort& port) noexcept;

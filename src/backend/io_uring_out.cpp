@@ -62,7 +62,8 @@ Started RingBackend::start_connect(ConnectOp& op) {
 
 void RingBackend::arm_out(RingPort& port) noexcept {
   Source& source = *port.source;
-  if (port.out_armed || port.out_done || port.batched) return;
+  if (port.out_armed || port.out_done) return;
+  if (port.batched) return make_audible(port);
   if (source.out != nullptr && source.out->kind == OpKind::connect) {
     io_uring_sqe* entry = ring_.next_entry();
     io_uring_prep_poll_add(entry, source.handle, POLLOUT);
@@ -262,6 +263,21 @@ void RingBackend::settle_batches() noexcept {
   }
   for (std::size_t index = 0; index < batches_->count; ++index) end_batch(batches_->list[index]);
   batches_->count = batches_->bytes_used = 0;
+}
+
+// Something waits for the end of the copies, and so a wait has to be ended by it.
+void RingBackend::make_audible(const RingPort& port) noexcept {
+  const Batch& batch = batch_of(port);
+  if (!ring_.is_unsubmitted(batch.entry)) return;
+  io_uring_sqe& entry = ring_.entry_at(batch.entry);
+  entry.flags = static_cast<std::uint8_t>(entry.flags & ~ring_.flags_of_silent_send());
+}
+
+// Asked when nothing else keeps the loop alive. Nothing would end a wait for copies that the kernel
+// takes whole, so they are handed over before.
+bool RingBackend::is_busy() noexcept {
+  if (has_batches() && collecting_ && !forked() && owner_ == current_thread()) (void)hand_over();
+  return has_batches() || !unsent_.empty();
 }
 
 // The ring goes, and with it the entries that the kernel has not got.

@@ -367,6 +367,31 @@ TEST_P(IoUring, CopiesGoOutAtTheEndOfTheRun) {
   EXPECT_EQ(::recv(pair.server.native(), bytes.data(), bytes.size(), MSG_DONTWAIT), 3);
 }
 
+// The kernel is silent about what it took whole: nothing else may be waiting for that.
+TEST_P(IoUring, LoopEndsAfterItsLastCopy) {
+  Pair pair = make_pair();
+  Timer timer(loop);
+  timer.after(1ns, [&] { ASSERT_TRUE(pair.client.send_copy("bye")); });
+  ASSERT_EQ(loop.run(), 0);
+  std::array<char, 8> bytes{};
+  EXPECT_EQ(::recv(pair.server.native(), bytes.data(), bytes.size(), MSG_DONTWAIT), 3);
+}
+
+TEST_P(IoUring, SendBehindACopyNeedsNoOtherEvent) {
+  Pair pair = make_pair();
+  Timer timer(loop);
+  int sent = 0;
+  timer.after(1ns, [&] {
+    EXPECT_EQ(pair.client.try_send(bytes_of("abc")).value_or(0), 3U);
+    pair.client.send(bytes_of("def"), [&](Result<void> result) { sent += result ? 1 : 0; });
+  });
+  ASSERT_EQ(loop.run(), 0);
+  EXPECT_EQ(sent, 1);
+  std::array<char, 8> bytes{};
+  ASSERT_EQ(::recv(pair.server.native(), bytes.data(), bytes.size(), MSG_DONTWAIT), 6);
+  EXPECT_EQ(std::string_view(bytes.data(), 6), "abcdef");
+}
+
 TEST_P(IoUring, CopiesOfOneTurnJoinAndKeepTheirOrder) {
   Pair first = make_pair();
   Pair second = make_pair();
