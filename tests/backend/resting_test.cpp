@@ -655,8 +655,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, Resting,
 TEST_P(Resting, EveryStateRests) {
   EXPECT_GE(states.size(), 50U);
   std::vector<std::thread> threads;
-  for (const auto& [name, arrange] : states) {
-    threads.emplace_back([kind = GetParam(), &name = name, arrange = arrange] {
+  for (const auto& state : states) {
+    threads.emplace_back([kind = GetParam(), &name = state.first, arrange = state.second] {
       SCOPED_TRACE(name);
       Stage stage(kind);
       arrange(stage);
