@@ -269,6 +269,14 @@ EVIX_API int evix_loop_set_wait_hooks(evix_loop_t* loop, evix_callback_fn before
  */
 EVIX_API int evix_loop_after_fork(evix_loop_t* loop);
 
+/**
+ * Makes the loop's kernel objects anew, as who the process is now (after setuid(2), say); whatever
+ * is in flight goes on. Allowed in callbacks. A program's own backend cannot be rebuilt
+ * (-EOPNOTSUPP), a child calls evix_loop_after_fork() first (EVIX_EFORKED). When the kernel refuses
+ * them, an epoll set stays as it was, and a ring is tried again by each run.
+ */
+EVIX_API int evix_loop_rebuild(evix_loop_t* loop);
+
 /** What a loop has done and has to do; convention 7 (`size` says which fields are filled). */
 typedef struct evix_counters {
   size_t size;                /**< sizeof(evix_loop_counters_t) */

@@ -230,6 +230,19 @@ class EVIX_API Loop {
    */
   [[nodiscard]] Result<void> after_fork();
 
+  /**
+   * Makes the loop's kernel objects anew and registers all descriptors in them; whatever is in
+   * flight goes on, no byte is lost and no operation ends. For a program that has given up
+   * privileges (setuid(2), capabilities) or has entered another namespace or control group: the
+   * ring or the epoll set then belongs to, and is charged to, who the program is now. Allowed in
+   * callbacks. The thread that runs the loop, or any thread while nobody does.
+   *
+   * @return what the kernel said when it refuses them now: an epoll set stays as it was, a ring is
+   *         gone and each run() tries to make it again, and says so when it cannot. Nothing in
+   *         flight ends by it. Errc::forked in a child that did not call after_fork().
+   */
+  [[nodiscard]] Result<void> rebuild();
+
   /** Called directly before and after each wait, for bindings. Empty: none. */
   void set_wait_hooks(Callback<void()> before, Callback<void()> after);
   void set_user_data(void* data) noexcept;

@@ -87,6 +87,8 @@ class Backend {
   virtual int watch_wake(native_handle event) = 0;
   /** In a child after fork(2): new kernel objects, everything registered anew. 0 or -errno. */
   virtual int after_fork() = 0;
+  /** The same in the process that made them, where everything in flight goes on. 0 or -errno. */
+  virtual int rebuild() = 0;
 
   virtual BufferPool& buffers() noexcept = 0;
   /** Optional calls that this kernel refuses, and what is done instead. */

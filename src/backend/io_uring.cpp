@@ -99,6 +99,11 @@ int RingBackend::after_fork() {
   return 0;
 }
 
+int RingBackend::rebuild() {
+  drop_ring();
+  return open();
+}
+
 void RingBackend::end_run() noexcept {
   if (forked() || !ring_.is_open() || owner_ != current_thread()) return;
   collecting_ = false;

@@ -158,6 +158,7 @@ class RingBackend final : public Backend {
   void end_run() noexcept override;
   int watch_wake(native_handle event) override;
   int after_fork() override;
+  int rebuild() override;
   BufferPool& buffers() noexcept override { return pool_; }
   std::vector<std::string> fallbacks() const override { return ring_.fallbacks(); }
 

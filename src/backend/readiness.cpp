@@ -52,6 +52,7 @@ class ReadinessBackend final : public Backend {
   }
   int watch_wake(native_handle event) override;
   int after_fork() override;
+  int rebuild() override;
   BufferPool& buffers() noexcept override { return pool_; }
   std::vector<std::string> fallbacks() const override;
 
@@ -690,6 +691,12 @@ int ReadinessBackend::watch_wake(native_handle event) {
 
 int ReadinessBackend::after_fork() {
   const int error = poller_.after_fork();
+  if (error == 0) take_failures();
+  return error;
+}
+
+int ReadinessBackend::rebuild() {
+  const int error = poller_.rebuild();
   if (error == 0) take_failures();
   return error;
 }

@@ -374,6 +374,10 @@ int evix_loop_after_fork(evix_loop_t* loop) {
                    [](LoopState& state) { return code_of(state.loop->after_fork()); });
 }
 
+int evix_loop_rebuild(evix_loop_t* loop) {
+  return with_loop(loop, __func__, [](LoopState& state) { return code_of(state.loop->rebuild()); });
+}
+
 int evix_loop_counters(evix_loop_t* loop, evix_loop_counters_t* counters) {
   const char* function = __func__;
   if (counters == nullptr || !valid_size<evix_loop_counters_t>(counters->size)) {

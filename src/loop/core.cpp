@@ -152,6 +152,13 @@ Result<void> LoopCore::after_fork() {
   return {};
 }
 
+Result<void> LoopCore::rebuild() {
+  check_usable("rebuild() from a thread that does not run the loop");
+  if (forked()) return failure(Errc::forked, "rebuild");
+  if (const int error = backend_->rebuild(); error < 0) return failure(-error, "rebuild");
+  return {};
+}
+
 // ---- Running ---------------------------------------------------------------------------------
 
 class LoopCore::RunScope {

@@ -92,6 +92,7 @@ class LoopCore {
   }
   bool alive() const noexcept;
   Result<void> after_fork();
+  Result<void> rebuild();
 
   // ---- Queues ----
   void post(PostCallback&& task);

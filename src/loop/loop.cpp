@@ -239,6 +239,8 @@ std::vector<HandleInfo> Loop::handles() const {
 
 Result<void> Loop::after_fork() { return existing(core_).after_fork(); }
 
+Result<void> Loop::rebuild() { return existing(core_).rebuild(); }
+
 void Loop::set_wait_hooks(Callback<void()> before, Callback<void()> after) {
   usable(core_, "set_wait_hooks() from a thread that does not run the loop")
       .set_wait_hooks(std::move(before), std::move(after));

@@ -410,7 +410,7 @@ int PollerState::wait(std::int64_t timeout_ns) {
   changed_in_walk_ = false;
   ++wait_number_;
   commit();
-  if (rebuild_due_) rebuild(false);
+  if (rebuild_due_) register_all(false);
 
   std::size_t room = events_.size();
   const std::size_t specials = specials_.empty() ? 0 : count_special();
@@ -441,7 +441,7 @@ void PollerState::audit() {
 }
 
 /** A new kernel object with all that is wanted, each refusal for itself. */
-int PollerState::rebuild(bool forked) {
+int PollerState::register_all(bool forked) {
   if (const int error = driver_->rebuild()) return error;
   rebuild_due_ = false;
   for (std::uint32_t slot = 0; slot < table_.end(); ++slot) {
@@ -464,7 +464,14 @@ int PollerState::after_fork() {
   failures_.clear();
   next_ = end_ = events_.data();
   table_.release_held();
-  return rebuild(true);
+  return register_all(true);
+}
+
+int PollerState::rebuild() {
+  if (const int error = register_all(false); error < 0) return error;
+  next_ = end_ = events_.data();
+  table_.release_held();
+  return 0;
 }
 
 }  // namespace evix::detail

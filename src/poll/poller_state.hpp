@@ -129,6 +129,8 @@ class PollerState {
 
   std::size_t size() const noexcept { return table_.size(); }
   int after_fork();
+  /** A new kernel object in the same process; what was not walked comes again. */
+  int rebuild();
 
  private:
   static constexpr unsigned plain_mask =
@@ -176,7 +178,7 @@ class PollerState {
   void unlist_special(std::uint32_t slot) noexcept;
   bool mark_gone(std::uint32_t slot) noexcept;
 
-  int rebuild(bool forked);
+  int register_all(bool forked);
   void rearm_unwalked();
   static Ready special_ready(const Interest& interest) noexcept;
   std::size_t count_special() const noexcept;

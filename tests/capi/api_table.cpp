@@ -76,6 +76,7 @@ const std::vector<ApiCall>& api_calls() {
       LOOP(evix_loop_data, h),
       LOOP(evix_loop_set_wait_hooks, h, plain, plain, nullptr),
       LOOP(evix_loop_after_fork, h),
+      LOOP(evix_loop_rebuild, h),
       LOOP_ANY_THREAD(evix_loop_counters, h, &counters),
       LOOP(evix_loop_each_handle, h, on_handle, nullptr),
       LOOP(evix_timer_create, h, 1, 0, plain, nullptr),

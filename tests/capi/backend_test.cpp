@@ -194,6 +194,28 @@ TEST(OwnBackend, EventsReachTheWatchersThatWantThemAndAddUp) {
   EXPECT_EQ(evix_loop_destroy(loop), 0);
 }
 
+TEST(OwnBackend, CannotBeRebuiltAndLosesNothingByIt) {
+  Script script;
+  evix_loop_t* loop = evix_loop_create(&script.functions);
+  struct Told {
+    evix_loop_t* loop;
+    int calls = 0;
+  } told{loop};
+  const auto rebuild_inside = [](evix_io_t* io, int, void* data) {
+    auto& all = *static_cast<Told*>(data);
+    ++all.calls;
+    EXPECT_EQ(evix_loop_rebuild(all.loop), -EOPNOTSUPP);
+    EXPECT_EQ(evix_io_stop(all.loop, io), 0);
+  };
+  ASSERT_NE(evix_io_create_ex(loop, fd, EVIX_IO_READ, rebuild_inside, &told), nullptr);
+  ASSERT_NE(evix_io_create_ex(loop, other_fd, EVIX_IO_READ, rebuild_inside, &told), nullptr);
+  script.reports = {{{fd, EVIX_IO_READ}, {other_fd, EVIX_IO_READ}}};
+  EXPECT_EQ(evix_loop_run(loop), 0);
+  EXPECT_EQ(told.calls, 2);
+  EXPECT_TRUE(script.reports.empty());
+  EXPECT_EQ(evix_loop_destroy(loop), 0);
+}
+
 TEST(OwnBackend, TimeoutIsRoundedUpToMillisecondsAndCapped) {
   Script script;
   evix_loop_t* loop = evix_loop_create(&script.functions);

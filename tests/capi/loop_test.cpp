@@ -324,6 +324,15 @@ TEST_F(CLoop, ChildAfterForkHasToSaySo) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST_F(CLoop, RebuildKeepsWhatIsInFlight) {
+  int calls = 0;
+  evix_timer_create(loop, 1, 0, count, &calls);
+  EXPECT_EQ(evix_loop_rebuild(loop), 0);
+  EXPECT_EQ(evix_loop_run(loop), 0);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(evix_loop_rebuild(nullptr), EVIX_ESTALE);
+}
+
 TEST(CLoopOptions, SizeAndDefaults) {
   evix_loop_options_t options{};
   EXPECT_EQ(evix_loop_create_ex(&options), nullptr) << "size 0";

@@ -13,9 +13,11 @@ import pty
 import re
 import resource
 import select
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import unittest
 
@@ -250,6 +252,26 @@ class Doctor(Case):
         self.assertIn("nonsense", report["error"])
         self.assertEqual([], [choice for choice in report["backends"] if choice["chosen"]])
         self.assertIn("nonsense", result.stderr)
+
+    def test_the_environment_is_ignored_where_it_is_not_trusted(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make a program that runs as someone else")
+        nobody = 65534
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            program = shutil.copy(PROGRAM, folder)
+
+            def decided_by(mode):
+                os.chmod(program, mode)
+                report = json.loads(subprocess.run(
+                    [program, "doctor", "--json"], capture_output=True, text=True, timeout=LIMIT_S,
+                    env=environment("poll"), user=nobody, check=True).stdout)
+                return report["decided_by"]
+
+            self.assertEqual("EVIX_BACKEND", decided_by(0o755))
+            if os.statvfs(folder).f_flag & os.ST_NOSUID:
+                self.skipTest("set-user-id programs mean nothing in the temporary folder")
+            self.assertEqual("automatic choice", decided_by(0o4755))
 
     def test_text_names_every_backend_and_limit(self):
         result = evix("doctor")
