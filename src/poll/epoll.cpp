@@ -155,7 +155,15 @@ std::unique_ptr<PollDriver> make_epoll_driver(Calls& calls, int& error) {
   const int made = calls.epoll_create();
   error = made < 0 ? made : 0;
   if (made < 0) return nullptr;
-  return std::make_unique<EpollDriver>(calls, Fd(calls, made));
+  Fd epoll(calls, made);
+  // No descriptor is taken out of the set. EBADF says that the call is made at all: a sandbox that
+  // refuses it with EPERM would have every descriptor taken for a file, which is always ready.
+  const int asked = calls.epoll_control(made, EPOLL_CTL_DEL, -1, nullptr);
+  if (asked < 0 && asked != -EBADF) {
+    error = asked;
+    return nullptr;
+  }
+  return std::make_unique<EpollDriver>(calls, std::move(epoll));
 }
 
 }  // namespace evix::detail
