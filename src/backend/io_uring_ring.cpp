@@ -74,6 +74,7 @@ int Ring::open() {
   if (const int error = check_features(parameters); error < 0) return error;
   if (const int error = map(parameters); error < 0) return refuse(error, "");
   if (const int error = check_opcodes(); error < 0) return error;
+  if (const int error = check_enter(); error < 0) return refuse(error, "");
   disabled_ = (parameters.flags & IORING_SETUP_R_DISABLED) != 0;
   flags_tell_ = (parameters.flags & IORING_SETUP_TASKRUN_FLAG) != 0;
   const bool silent = (parameters.features & IORING_FEAT_CQE_SKIP) != 0 &&
@@ -156,6 +157,15 @@ int Ring::check_opcodes() {
     return refuse(-EOPNOTSUPP, std::string("the kernel refuses ") + opcode.name);
   }
   return 0;
+}
+
+// Hands over nothing and waits for nothing. A ring that is not yet enabled says EBADFD; any other
+// error is a refusal (sandboxes), which each wait would meet.
+int Ring::check_enter() noexcept {
+  io_uring_getevents_arg argument{};
+  const int error = calls_.ring_enter(fd_, 0, 0, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG,
+                                      &argument, sizeof argument);
+  return error == -EBADFD ? 0 : error;
 }
 
 int Ring::map_one(Memory& memory, std::size_t size, std::uint64_t offset) noexcept {

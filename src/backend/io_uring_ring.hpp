@@ -109,6 +109,7 @@ class Ring {
   int set_up_smaller(io_uring_params& parameters, unsigned flags);
   int check_features(const io_uring_params& parameters);
   int check_opcodes();
+  int check_enter() noexcept;
   int map(const io_uring_params& parameters);
   int map_one(Memory& memory, std::size_t size, std::uint64_t offset) noexcept;
   void forget() noexcept;
