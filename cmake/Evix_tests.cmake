@@ -68,6 +68,17 @@ if(TARGET evix_cli)
   evix_add_test_program(cli)
 endif()
 
+# What tests/degraded/run runs: a program that degrades its environment, and one that is run in it.
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  evix_glob(launcher_sources "tests/degraded/launcher.cpp" "tests/degraded/refusals.cpp"
+            "tests/degraded/*_measures.cpp")
+  add_executable(degraded_launcher ${launcher_sources})
+  add_executable(degraded_self_test "${PROJECT_SOURCE_DIR}/tests/degraded/self_test.cpp")
+  target_include_directories(degraded_launcher PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(degraded_launcher PRIVATE evix_lenient_flags)
+  target_link_libraries(degraded_self_test PRIVATE evix_static evix_lenient_flags)
+endif()
+
 # A public header may be the first thing that a program includes, and may be included twice.
 function(evix_add_header_test name compiler language flags header)
   add_test(NAME headers.${name}
