@@ -7,6 +7,8 @@ file(WRITE "${PROJECT_BINARY_DIR}/generated/support_anchor.cpp.new" "")
 file(COPY_FILE "${PROJECT_BINARY_DIR}/generated/support_anchor.cpp.new"
      "${PROJECT_BINARY_DIR}/generated/support_anchor.cpp" ONLY_IF_DIFFERENT)
 evix_glob(support_sources "tests/support/*.cpp")
+# Its operator new is only for the programs that ask for it.
+list(FILTER support_sources EXCLUDE REGEX "/allocations\\.cpp$")
 add_library(test_support STATIC ${support_sources}
                                 "${PROJECT_BINARY_DIR}/generated/support_anchor.cpp")
 target_include_directories(test_support PUBLIC "${PROJECT_SOURCE_DIR}/src"
@@ -18,6 +20,9 @@ if(EVIX_TEST_PCH)
     test_support PRIVATE <gmock/gmock.h> <gtest/gtest.h> <algorithm> <chrono> <cstdint>
     <expected> <functional> <memory> <string> <string_view> <thread> <vector>)
 endif()
+
+add_library(test_allocations OBJECT "${PROJECT_SOURCE_DIR}/tests/support/allocations.cpp")
+target_link_libraries(test_allocations PRIVATE test_support)
 
 function(evix_add_test_program layer)
   evix_glob(sources "tests/${layer}/*.cpp")
@@ -64,6 +69,25 @@ endfunction()
 foreach(layer base op sys poll backend loop io task capi regress)
   evix_add_test_program(${layer})
 endforeach()
+if(TARGET test_regress)
+  target_link_libraries(test_regress PRIVATE test_allocations)
+  target_link_libraries(mutants_regress PRIVATE test_allocations)
+endif()
+
+# The conformance suite once more, with calls and allocations that fail: tests/torture/run. The
+# library's doors are replaced by those of tests/torture/wrapped.cpp when it is linked.
+evix_glob(torture_sources "tests/torture/*.cpp")
+if(torture_sources AND TARGET test_backend AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  add_executable(torture EXCLUDE_FROM_ALL ${torture_sources} $<TARGET_OBJECTS:test_backend>)
+  target_link_libraries(torture PRIVATE test_support test_allocations)
+  foreach(door
+      _ZN4evix6detail5Calls6kernelEv
+      _ZN4evix6detail8make_simEm
+      _ZN4evix6detail22make_readiness_backendESt10unique_ptrINS0_10PollDriverESt14default_deleteIS2_EERNS0_5CallsERNS0_10BufferPoolE
+      _ZN4evix6detail21make_io_uring_backendERNS0_5CallsERNS0_10BufferPoolERiRNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE)
+    target_link_options(torture PRIVATE "-Wl,--wrap=${door}")
+  endforeach()
+endif()
 if(TARGET evix_cli)
   evix_add_test_program(cli)
 endif()

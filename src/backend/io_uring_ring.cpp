@@ -159,13 +159,14 @@ int Ring::check_opcodes() {
   return 0;
 }
 
-// Hands over nothing and waits for nothing. A ring that is not yet enabled says EBADFD; any other
-// error is a refusal (sandboxes), which each wait would meet.
+// Hands over nothing and waits for nothing. A ring that is not yet enabled says EBADFD, and what
+// passes is met again by each wait, which goes on; any other error is a refusal (sandboxes).
 int Ring::check_enter() noexcept {
   io_uring_getevents_arg argument{};
   const int error = calls_.ring_enter(fd_, 0, 0, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG,
                                       &argument, sizeof argument);
-  return error == -EBADFD ? 0 : error;
+  const bool passes = error == -EINTR || error == -EAGAIN || error == -EBUSY;
+  return passes || error == -EBADFD ? 0 : error;
 }
 
 int Ring::map_one(Memory& memory, std::size_t size, std::uint64_t offset) noexcept {

@@ -107,7 +107,7 @@ struct Everything {
     EXPECT_TRUE(signal.start(SIGUSR2, [](int) {}));
     EXPECT_TRUE(listener.listen("127.0.0.1:0", [this](Result<TcpStream> peer) {
       if (!peer) return;
-      if (++accepted == 1) server = std::move(*peer);
+      if (++accepted == 1) server = std::move(peer).value();
     }));
     client.connect(*listener.local_address(), [](Result<void>) {});
   }
@@ -366,7 +366,7 @@ TEST_P(Fork, TrapT039EveryDescriptorOfTheLibraryIsCloseOnExec) {
         std::vector<TcpStream> accepted;
         ASSERT_TRUE(listener.listen("127.0.0.1:0", [&](Result<TcpStream> peer) {
           ASSERT_TRUE(peer);
-          accepted.push_back(std::move(*peer));
+          accepted.push_back(std::move(peer).value());
           other.stop();
         }));
         client.connect(*listener.local_address(), [](Result<void>) {});

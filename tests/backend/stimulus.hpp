@@ -52,7 +52,7 @@ struct TcpPair {
   [[nodiscard]] testing::AssertionResult open(Loop& loop) {
     TcpListener listener(loop);
     const auto accepted = [this](Result<TcpStream> stream) {
-      if (stream) server = std::move(*stream);
+      if (stream) server = std::move(stream).value();
     };
     if (auto listened = listener.listen("127.0.0.1:0", accepted); !listened) {
       return testing::AssertionFailure() << listened.error().message();

@@ -41,7 +41,7 @@ TEST_P(TcpAccept, OneTakesOne) {
   const auto take = [&](Result<TcpStream> stream) {
     EXPECT_EQ(starts_on_stack, 0);
     EXPECT_FALSE(listener.active());
-    accepted.push_back(std::move(*stream));
+    accepted.push_back(std::move(stream).value());
   };
   starting([&] { listener.accept(take); });
   EXPECT_TRUE(listener.active());
@@ -60,7 +60,7 @@ TEST_P(TcpAccept, StartTakesAllUntilStop) {
                   .listen("127.0.0.1:0",
                           [&](Result<TcpStream> stream) {
                             ASSERT_TRUE(stream.has_value());
-                            accepted.push_back(std::move(*stream));
+                            accepted.push_back(std::move(stream).value());
                           })
                   .has_value());
   std::vector<std::unique_ptr<TcpStream>> clients;
@@ -74,7 +74,8 @@ TEST_P(TcpAccept, StartTakesAllUntilStop) {
   settle();
   EXPECT_EQ(accepted.size(), 100U);
   // The one that came meanwhile is not lost.
-  listener.accept_start([&](Result<TcpStream> stream) { accepted.push_back(std::move(*stream)); });
+  listener.accept_start(
+      [&](Result<TcpStream> stream) { accepted.push_back(std::move(stream).value()); });
   ASSERT_TRUE(until([&] { return accepted.size() == 101; }));
 }
 
@@ -101,7 +102,7 @@ TEST_P(TcpAccept, StopCloseAndDestroyInsideTheCallback) {
     std::vector<TcpStream> accepted;
     listener->accept_start([&, witness](Result<TcpStream> stream) {
       EXPECT_TRUE(stream.has_value());
-      accepted.push_back(std::move(*stream));
+      accepted.push_back(std::move(stream).value());
       if (way == Way::stop) listener->accept_stop();
       if (way == Way::close) listener->close();
       if (way == Way::destroy) listener.reset();
@@ -128,7 +129,7 @@ TEST_P(TcpAccept, NestedRunInsideTheCallbackUsesIt) {
   std::vector<TcpStream> accepted;
   std::unique_ptr<TcpStream> second;
   listener.accept_start([&](Result<TcpStream> stream) {
-    accepted.push_back(std::move(*stream));
+    accepted.push_back(std::move(stream).value());
     if (accepted.size() > 1) return;
     second = connect_to(loop, address);
     EXPECT_TRUE(until([&] { return accepted.size() == 2; }));
@@ -218,7 +219,7 @@ TEST_P(TcpAccept, RefusedStartDoesNotDisturbTheNext) {
   int errors = 0;
   const auto listening = listener.listen("127.0.0.1:0", [&](Result<TcpStream> stream) {
     if (stream) {
-      accepted.push_back(std::move(*stream));
+      accepted.push_back(std::move(stream).value());
     } else {
       ++errors;
     }
@@ -343,7 +344,8 @@ TEST_P(TcpAccept, DualStackTakesBoth) {
   ASSERT_TRUE(listening.has_value()) << listening.error().message();
   const std::uint16_t port = both.local_address()->port();
   std::vector<TcpStream> accepted;
-  both.accept_start([&](Result<TcpStream> stream) { accepted.push_back(std::move(*stream)); });
+  both.accept_start(
+      [&](Result<TcpStream> stream) { accepted.push_back(std::move(stream).value()); });
   const auto four = connect_to(loop, Address::ipv4({127, 0, 0, 1}, port));
   ASSERT_TRUE(until([&] { return accepted.size() == 1; }));
   // An IPv4 peer of an IPv6 socket has its mapped address.
@@ -506,7 +508,7 @@ TEST_P(TcpAccept, StarvationIsToldOnceAndRetriedAfterTheDelay) {
     std::error_code code;
     listener.accept_start([&](Result<TcpStream> stream) {
       if (stream) {
-        accepted.push_back(std::move(*stream));
+        accepted.push_back(std::move(stream).value());
       } else {
         ++errors;
         code = stream.error().code();
@@ -550,7 +552,7 @@ TEST_P(TcpAccept, ClosedStreamEndsTheWaitForDescriptors) {
   std::vector<TcpStream> accepted;
   int errors = 0;
   listener.accept_start([&](Result<TcpStream> stream) {
-    stream ? accepted.push_back(std::move(*stream)) : static_cast<void>(++errors);
+    stream ? accepted.push_back(std::move(stream).value()) : static_cast<void>(++errors);
   });
   TcpStream client(own);
   client.connect(*listener.local_address(), [](const Result<void>&) {});
@@ -640,10 +642,10 @@ TEST_P(TcpAccept, TrapT044DescriptorLimit) {
       EXPECT_EQ(accepted.error().code(), std::errc::too_many_files_open);
       return;
     }
-    streams.push_back(std::make_unique<TcpStream>(std::move(*accepted)));
+    streams.push_back(std::make_unique<TcpStream>(std::move(accepted).value()));
     TcpStream& stream = *streams.back();
     stream.receive_start([&stream](Result<Buffer> bytes) {
-      if (bytes && !bytes->empty()) stream.send(std::move(*bytes), {});
+      if (bytes && !bytes->empty()) stream.send(std::move(bytes).value(), {});
     });
   });
   ASSERT_TRUE(until([&] { return errors > 0; }));
@@ -719,7 +721,7 @@ TEST_P(TcpAccept, TrapT045SteadyArrivalsAtTheLimit) {
         ++errors;
         return;
       }
-      streams.push_back(std::move(*accepted));
+      streams.push_back(std::move(accepted).value());
       if (streams.size() > 12) streams.pop_front();
     });
     Timer ticks(loop);

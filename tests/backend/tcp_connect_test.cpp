@@ -21,7 +21,7 @@ class TcpConnect : public TcpConformance {
     ASSERT_TRUE(listener.listen(host).has_value());
     const Address address = *listener.local_address();
     TcpStream server;
-    listener.accept([&](Result<TcpStream> accepted) { server = std::move(*accepted); });
+    listener.accept([&](Result<TcpStream> accepted) { server = std::move(accepted).value(); });
     TcpStream client(loop);
     Outcome connected;
     EXPECT_FALSE(client.connected());

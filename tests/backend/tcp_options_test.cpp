@@ -144,7 +144,7 @@ TEST_P(TcpAdopt, ConnectedTcpSocket) {
   TcpListener listener(loop);
   ASSERT_TRUE(listener.listen("127.0.0.1:0").has_value());
   TcpStream server;
-  listener.accept([&](Result<TcpStream> stream) { server = std::move(*stream); });
+  listener.accept([&](Result<TcpStream> stream) { server = std::move(stream).value(); });
   RawSocket raw = RawSocket::connected_to(*listener.local_address());
   const int handle = raw.get();
   auto adopted = TcpStream::adopt(loop, handle);

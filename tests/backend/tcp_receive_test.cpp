@@ -423,7 +423,7 @@ TEST_P(TcpReceive, UrgentDataLosesNoEdge) {
   TcpListener listener(loop);
   ASSERT_TRUE(listener.listen("127.0.0.1:0").has_value());
   TcpStream server;
-  listener.accept([&](Result<TcpStream> accepted) { server = std::move(*accepted); });
+  listener.accept([&](Result<TcpStream> accepted) { server = std::move(accepted).value(); });
   const RawSocket peer = RawSocket::connected_to(*listener.local_address());
   ASSERT_TRUE(until([&] { return static_cast<bool>(server); }));
   Inbox inbox;
@@ -559,7 +559,7 @@ TEST_P(TcpReceive, LeasesOutliveTheirCallback) {
   std::vector<Buffer> kept;
   pair.server.receive_start([&](Result<Buffer> result) {
     ASSERT_TRUE(result.has_value());
-    if (!result->empty()) kept.push_back(std::move(*result));
+    if (!result->empty()) kept.push_back(std::move(result).value());
   });
   const std::string sent = pattern(1'000'000);
   Outcome done;
@@ -586,7 +586,7 @@ TEST_P(TcpReceive, LeasesMayDieOnOtherThreads) {
     const std::string_view expected = std::string_view(sent).substr(received, result->size());
     EXPECT_TRUE(same_bytes(result->text(), expected));
     received += result->size();
-    threads.emplace_back([buffer = std::move(*result)]() mutable { buffer.reset(); });
+    threads.emplace_back([buffer = std::move(result).value()]() mutable { buffer.reset(); });
   });
   Outcome done;
   pair.client.send(bytes_of(sent), done.callback());
@@ -600,7 +600,7 @@ TEST_P(TcpReceive, LeasesOutliveTheirLoop) {
   {
     Loop own(options());
     Pair pair = make_pair(own);
-    pair.server.receive([&](Result<Buffer> result) { kept = std::move(*result); });
+    pair.server.receive([&](Result<Buffer> result) { kept = std::move(result).value(); });
     ASSERT_TRUE(pair.client.send_copy("after the end").has_value());
     ASSERT_TRUE(until(own, [&] { return !kept.empty(); }));
   }

@@ -28,7 +28,7 @@ TEST_P(TcpSend, EchoOfRandomSizesBothWays) {
       return;
     }
     ++echoed_sends;
-    server.send(std::move(*result), [&](Result<void> sent) {
+    server.send(std::move(result).value(), [&](Result<void> sent) {
       EXPECT_TRUE(sent.has_value());
       ++echo_callbacks;
     });
@@ -163,7 +163,7 @@ TEST(TcpSendSim, CompletionsKeepTheOrderOfTheSends) {
     Pair pair;
     TcpListener listener(loop);
     ASSERT_TRUE(listener.listen("127.0.0.1:0").has_value());
-    listener.accept([&](Result<TcpStream> accepted) { pair.server = std::move(*accepted); });
+    listener.accept([&](Result<TcpStream> accepted) { pair.server = std::move(accepted).value(); });
     pair.client = TcpStream(loop);
     pair.client.connect(*listener.local_address(), {});
     ASSERT_EQ(loop.run(), 0);

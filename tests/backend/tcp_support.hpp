@@ -249,7 +249,7 @@ class TcpConformance : public Conformance {
     pair.client.connect(*listener.local_address(), connected.callback());
     listener.accept([&pair](Result<TcpStream> accepted) {
       EXPECT_TRUE(accepted.has_value());
-      if (accepted) pair.server = std::move(*accepted);
+      if (accepted) pair.server = std::move(accepted).value();
     });
     const KeepAlive waiting = on.keep_alive();
     EXPECT_TRUE(run_until(on, [&] { return connected.done() && pair.server; }));

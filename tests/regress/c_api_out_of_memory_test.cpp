@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <string>
 
-#include "allocations.hpp"
+#include "support/allocations.hpp"
 #include "support/descriptors.hpp"
 
 // Without memory for the call that starts a handle, the handle stayed with its loop though nobody

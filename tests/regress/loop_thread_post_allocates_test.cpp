@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "allocations.hpp"
+#include "support/allocations.hpp"
 
 // A task given to LoopThread::post() was one pointer too large for the loop's queue together with
 // what calls it: each post put it on the heap.

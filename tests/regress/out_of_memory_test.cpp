@@ -7,7 +7,7 @@
 #include <new>
 #include <vector>
 
-#include "allocations.hpp"
+#include "support/allocations.hpp"
 #include "support/descriptors.hpp"
 #include "support/offered.hpp"
 

@@ -196,15 +196,19 @@ int FaultCalls::ring_setup(unsigned entries, void* parameters) noexcept {
 
 int FaultCalls::ring_enter(int fd, unsigned submit_count, unsigned wait_count, unsigned flags,
                            const void* argument, std::size_t argument_size) noexcept {
+  const std::uint64_t number = enter(CallId::ring_enter);
+  if (const int error = error_of(CallId::ring_enter, number)) return -error;
+  const auto taken_max = static_cast<unsigned>(size_of(CallId::ring_enter, number, submit_count));
+  if (taken_max < submit_count) {  // the kernel returns without having waited
+    submit_count = taken_max;
+    wait_count = 0;
+    flags &= ~IORING_ENTER_GETEVENTS;
+  }
   const bool registered = (flags & IORING_ENTER_REGISTERED_RING) != 0;
-  const auto enter = [&] {
-    if (makes_ring_operations) ring_.before_enter(fd, registered, submit_count);
-    const int taken =
-        inner_.ring_enter(fd, submit_count, wait_count, flags, argument, argument_size);
-    if (makes_ring_operations) ring_.after_enter(fd, registered);
-    return taken;
-  };
-  return run(CallId::ring_enter, enter);
+  if (makes_ring_operations) ring_.before_enter(fd, registered, submit_count);
+  const int taken = inner_.ring_enter(fd, submit_count, wait_count, flags, argument, argument_size);
+  if (makes_ring_operations) ring_.after_enter(fd, registered);
+  return taken;
 }
 
 int FaultCalls::ring_register(int fd, unsigned operation, void* argument, unsigned count) noexcept {

@@ -38,7 +38,10 @@ class FaultCalls : public Calls {
   void fail(CallId id, std::uint64_t nth, int error, std::uint64_t times = 1) noexcept;
   /** Every call from now gives -error: the feature is absent. */
   void refuse(CallId id, int error) noexcept;
-  /** The `nth` call from now moves at most `size` bytes; for receive and send. */
+  /**
+   * The `nth` call from now moves at most `size` bytes; for receive and send. For ring_enter: the
+   * kernel takes at most `size` entries, and does not wait when there are more.
+   */
   void shorten(CallId id, std::uint64_t nth, std::size_t size, std::uint64_t times = 1) noexcept;
   /** Every call from now moves at most `size` bytes; for receive and send. */
   void limit(CallId id, std::size_t size) noexcept;

@@ -36,6 +36,7 @@ void wait_for(io_uring_sqe& entry, unsigned bits) {
 
 void RingFaults::set_up(int fd, const void* parameters) {
   const auto& p = *static_cast<const io_uring_params*>(parameters);
+  const std::lock_guard lock(mutex_);
   RingView& view = rings_[fd] = RingView();
   view.entry_head = p.sq_off.head;
   view.entry_mask = p.sq_entries - 1;
@@ -46,6 +47,7 @@ void RingFaults::set_up(int fd, const void* parameters) {
 }
 
 void RingFaults::mapped(int fd, std::uint64_t offset, std::size_t, void* memory) {
+  const std::lock_guard lock(mutex_);
   const auto found = rings_.find(fd);
   if (found == rings_.end()) return;
   if (offset == IORING_OFF_SQES) {
@@ -56,6 +58,7 @@ void RingFaults::mapped(int fd, std::uint64_t offset, std::size_t, void* memory)
 }
 
 void RingFaults::registered_buffers(int fd, const void* registration) {
+  const std::lock_guard lock(mutex_);
   const auto found = rings_.find(fd);
   if (found == rings_.end()) return;
   const auto& buffers = *static_cast<const io_uring_buf_reg*>(registration);
@@ -64,7 +67,18 @@ void RingFaults::registered_buffers(int fd, const void* registration) {
   found->second.buffer_head = 0;
 }
 
+void RingFaults::closed(int fd) noexcept {
+  const std::lock_guard lock(mutex_);
+  rings_.erase(fd);
+}
+
+void RingFaults::registered_as(int fd, unsigned index) {
+  const std::lock_guard lock(mutex_);
+  indexes_[index] = fd;
+}
+
 RingFaults::RingView* RingFaults::view_of(int fd, bool registered) {
+  const std::lock_guard lock(mutex_);
   if (registered) fd = indexes_[static_cast<unsigned>(fd)];
   const auto found = rings_.find(fd);
   const bool usable =

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <unordered_map>
 
 struct io_uring_cqe;
@@ -17,7 +18,8 @@ class Calls;
  *
  * An entry for one of them becomes a poll; when it says ready the call is made, and the completion
  * gets its result. A send is tried before. Each is one shot, as on a kernel that ends a multishot
- * early. Everything else reaches the kernel as it is.
+ * early. Everything else reaches the kernel as it is. Rings may be made and closed by any thread;
+ * those whose operations are made here all belong to one.
  */
 class RingFaults {
  public:
@@ -30,12 +32,12 @@ class RingFaults {
   void mapped(int fd, std::uint64_t offset, std::size_t size, void* memory);
   void set_up(int fd, const void* parameters);
   void registered_buffers(int fd, const void* registration);
-  void closed(int fd) noexcept { rings_.erase(fd); }
+  void closed(int fd) noexcept;
 
   /** Before the kernel gets `count` new entries. @param fd may be a registered index. */
   void before_enter(int fd, bool registered, unsigned count);
   void after_enter(int fd, bool registered);
-  void registered_as(int fd, unsigned index) { indexes_[index] = fd; }
+  void registered_as(int fd, unsigned index);
 
  private:
   struct Waiting {
@@ -68,6 +70,7 @@ class RingFaults {
   void receive_selected(RingView& view, io_uring_cqe& completion, const Waiting& waiting);
 
   Calls& table_;
+  std::mutex mutex_;  // of the maps, not of what a thread has found in them
   std::unordered_map<int, RingView> rings_;
   std::unordered_map<unsigned, int> indexes_;
 };

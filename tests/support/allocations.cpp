@@ -1,5 +1,6 @@
-#include "allocations.hpp"
+#include "support/allocations.hpp"
 
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -7,11 +8,23 @@ namespace {
 
 thread_local int allocations = 0;
 thread_local int until_failure = 0;  // 0: none
+std::atomic<evix::test::AllocationWatch*> watch = nullptr;
 
 [[maybe_unused]] void* allocate(std::size_t size) noexcept {
   ++allocations;
   if (until_failure != 0 && --until_failure == 0) return nullptr;
-  return std::malloc(size == 0 ? 1 : size);
+  evix::test::AllocationWatch* const watching = watch.load(std::memory_order_acquire);
+  if (watching == nullptr) return std::malloc(size == 0 ? 1 : size);
+  if (watching->refuses(size)) return nullptr;
+  void* const memory = std::malloc(size == 0 ? 1 : size);
+  watching->made(memory);
+  return memory;
+}
+
+[[maybe_unused]] void release(void* memory) noexcept {
+  evix::test::AllocationWatch* const watching = watch.load(std::memory_order_acquire);
+  if (watching != nullptr && memory != nullptr) watching->freed(memory);
+  std::free(memory);
 }
 
 }  // namespace
@@ -27,12 +40,12 @@ void* operator new(std::size_t size) {
 void* operator new[](std::size_t size) { return operator new(size); }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
 void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
-void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete[](void* memory) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { release(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { release(memory); }
 
 #endif
 
@@ -45,6 +58,10 @@ int CountAllocations::count() const noexcept { return allocations - before_; }
 FailAllocation::FailAllocation(int nth) noexcept { until_failure = nth; }
 
 FailAllocation::~FailAllocation() { until_failure = 0; }
+
+void watch_allocations(AllocationWatch* watching) noexcept {
+  watch.store(watching, std::memory_order_release);
+}
 
 bool FailAllocation::happened() const noexcept { return until_failure == 0; }
 

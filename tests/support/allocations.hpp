@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "support/sanitizers.hpp"
 
 /** First in a test that uses what is below. */
@@ -35,5 +37,19 @@ class FailAllocation {
 
   bool happened() const noexcept;
 };
+
+/** Sees what operator new and delete do, on any thread; may not throw. */
+class AllocationWatch {
+ public:
+  virtual ~AllocationWatch() = default;
+  /** True: this one gets no memory. */
+  virtual bool refuses(std::size_t size) noexcept = 0;
+  virtual void made(void* memory) noexcept = 0;
+  /** It is still there. */
+  virtual void freed(void* memory) noexcept = 0;
+};
+
+/** Null: nobody watches. */
+void watch_allocations(AllocationWatch* watching) noexcept;
 
 }  // namespace evix::test
