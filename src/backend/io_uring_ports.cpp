@@ -8,7 +8,8 @@ namespace evix::detail {
 namespace {
 
 // The kernel answers the first one; a table of calls that refuses for ever must not hold us up.
-constexpr int cancel_attempts_max = 100;
+constexpr int cancel_attempts_max = 1000;
+constexpr std::int64_t cancel_patience_ns = 1'000'000;
 
 }  // namespace
 
@@ -205,6 +206,8 @@ void RingBackend::stop(RingPort& port, Role role) noexcept {
   if (owner_ != current_thread()) return drop_ring();
   collect(port);
   bool asked = false;
+  // The kernel does not find what it is about to give to a worker thread, and a send goes on there:
+  // it is asked again until the completion is there.
   for (int attempt = 0; is_armed(port, role); ++attempt) {
     if (!asked && make_room(1)) {
       io_uring_sqe* entry = ring_.next_entry();
@@ -213,8 +216,12 @@ void RingBackend::stop(RingPort& port, Role role) noexcept {
       asked = true;
     }
     if (ring_.completions() == ring_.completions_max()) absorb_everything();
-    const int error = enter_ring(ring_.completions() + 1, -1);
-    const bool again = error == 0 || error == -EINTR || error == -EBUSY || error == -EAGAIN;
+    const unsigned before = ring_.completions();
+    const int error = enter_ring(before + 1, cancel_patience_ns);
+    // That the time is over the kernel says only with an empty queue.
+    if (ring_.completions() == before) asked = false;
+    const bool again =
+        error == 0 || error == -ETIME || error == -EINTR || error == -EBUSY || error == -EAGAIN;
     if (!again || attempt == cancel_attempts_max) return drop_ring();
     collect(port);
   }

@@ -88,6 +88,9 @@ class FaultCalls : public Calls {
 
   /** False: a ring's receives, sends and accepts are the kernel's alone; see ring_faults.hpp. */
   bool makes_ring_operations = true;
+  /** The next `count` cancels of a ring find nothing, though it is there. */
+  void lose_cancels_of_ring(unsigned count) noexcept { ring_.cancels_lost = count; }
+  unsigned cancels_to_lose() const noexcept { return ring_.cancels_lost; }
 
  protected:
   void ask_poll_of_ring() noexcept { ring_.asks_poll = true; }

@@ -120,6 +120,10 @@ void RingFaults::replace(RingView& view, io_uring_sqe& entry) {
       if (asks_poll && !is_wake) ask_poll(entry);
       return;
     }
+    case IORING_OP_ASYNC_CANCEL:
+      if (cancels_lost == 0) return;
+      --cancels_lost;
+      return inject(entry, -ENOENT);
     default:
       return;
   }

@@ -27,6 +27,8 @@ class RingFaults {
 
   /** Watched descriptors are as the table's poll() says, and silent else. */
   bool asks_poll = false;
+  /** So many of the next cancels find nothing (-ENOENT). */
+  unsigned cancels_lost = 0;
 
   /** The memory of this ring has been mapped. */
   void mapped(int fd, std::uint64_t offset, std::size_t size, void* memory);
