@@ -7,7 +7,8 @@
 namespace evix::detail {
 namespace {
 
-// The kernel answers the first one; a table of calls that refuses for ever must not hold us up.
+// Nearly always the first one is answered at once; each waits that long at most. A table of calls
+// that refuses for ever must not hold us up.
 constexpr int cancel_attempts_max = 1000;
 constexpr std::int64_t cancel_patience_ns = 1'000'000;
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "backend/sim.hpp"
+#include "support/errno_names.hpp"
 
 namespace evix::detail {
 namespace {
@@ -119,8 +120,7 @@ constexpr std::array<Option, 14> options = {{{"reuseaddr", SOL_SOCKET, SO_REUSEA
 
 std::string result_text(std::int64_t result) {
   if (result >= 0) return std::to_string(result);
-  const char* name = strerrorname_np(static_cast<int>(-result));
-  return name == nullptr ? std::to_string(result) : name;
+  return test::errno_name(static_cast<int>(-result));
 }
 
 std::string ok_text(std::int64_t result) { return result >= 0 ? "ok" : result_text(result); }

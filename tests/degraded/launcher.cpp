@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -21,27 +20,6 @@
 namespace evix::degraded {
 namespace {
 
-struct NamedErrno {
-  const char* name;
-  int number;
-};
-constexpr std::array errors{
-    NamedErrno{"EPERM", EPERM},
-    NamedErrno{"ENOSYS", ENOSYS},
-    NamedErrno{"EINVAL", EINVAL},
-    NamedErrno{"ENOMEM", ENOMEM},
-    NamedErrno{"EACCES", EACCES},
-    NamedErrno{"EAGAIN", EAGAIN},
-    NamedErrno{"EMFILE", EMFILE},
-    NamedErrno{"ENFILE", ENFILE},
-    NamedErrno{"ENOBUFS", ENOBUFS},
-    NamedErrno{"ENOENT", ENOENT},
-    NamedErrno{"EROFS", EROFS},
-    NamedErrno{"ENETUNREACH", ENETUNREACH},
-    NamedErrno{"EADDRNOTAVAIL", EADDRNOTAVAIL},
-    NamedErrno{"ENOPROTOOPT", ENOPROTOOPT},
-};
-
 constexpr int exit_unmakeable = 77;
 constexpr int exit_toothless = 125;
 
@@ -56,28 +34,17 @@ void apply(const std::string& text) {
   const std::size_t equal = text.find('=');
   const std::string name = text.substr(0, equal);
   const std::string argument = equal == std::string::npos ? "" : text.substr(equal + 1);
-  Apply measure = name == "refuse" ? [](const std::string& list) { return refuse_calls(list); }
-                                   : find_process_measure(name);
-  if (measure == nullptr) measure = find_machine_measure(name);
+  Apply measure = nullptr;
+  for (const auto& group : {refusal_measures(), process_measures(), machine_measures()}) {
+    for (const Measure& each : group) {
+      if (name == each.name) measure = each.apply;
+    }
+  }
   if (measure == nullptr) throw std::invalid_argument("no such measure: " + name);
   report("bites", measure(argument));
 }
 
 }  // namespace
-
-std::string errno_name(int error) {
-  for (const NamedErrno& each : errors) {
-    if (each.number == error) return each.name;
-  }
-  return "errno " + std::to_string(error);
-}
-
-int errno_number(std::string_view name) {
-  for (const NamedErrno& each : errors) {
-    if (name == each.name) return each.number;
-  }
-  throw std::invalid_argument("no such error: " + std::string(name));
-}
 
 void bites(bool condition, const std::string& what) {
   if (!condition) throw Toothless(what);

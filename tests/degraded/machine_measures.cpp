@@ -248,11 +248,6 @@ constexpr std::array measures{
 
 }  // namespace
 
-Apply find_machine_measure(std::string_view name) {
-  for (const Measure& measure : measures) {
-    if (name == measure.name) return measure.apply;
-  }
-  return nullptr;
-}
+std::span<const Measure> machine_measures() { return measures; }
 
 }  // namespace evix::degraded

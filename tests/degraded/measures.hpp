@@ -1,8 +1,10 @@
 #pragma once
 
+#include <span>
 #include <stdexcept>
 #include <string>
-#include <string_view>
+
+#include "support/errno_names.hpp"
 
 /** @file
  * What the launcher does to itself before it becomes the self-test. Each measure is applied and
@@ -20,18 +22,12 @@ struct Toothless : std::runtime_error {
   using runtime_error::runtime_error;
 };
 
-/** "ENOENT", else the number. */
-std::string errno_name(int error);
-/** "EPERM" and so on as a number; throws std::invalid_argument for another word. */
-int errno_number(std::string_view name);
+using test::errno_name;
 
 /** Throws Toothless with `what`. */
 void bites(bool condition, const std::string& what);
 /** Throws Unmakeable with `what` and the name of errno. */
 void made(bool condition, const std::string& what);
-
-/** "io_uring_setup:EPERM,epoll_pwait2:ENOSYS": by a seccomp filter, for good. */
-std::string refuse_calls(std::string_view list);
 
 /** The part behind "name=". */
 using Apply = std::string (*)(const std::string& argument);
@@ -40,9 +36,11 @@ struct Measure {
   Apply apply;
 };
 
-/** Limits, users and what a process inherits; nullptr for another name. */
-Apply find_process_measure(std::string_view name);
+/** `refuse`, of "io_uring_setup:EPERM,epoll_pwait2:ENOSYS": by a seccomp filter, for good. */
+std::span<const Measure> refusal_measures();
+/** Limits, users and what a process inherits. */
+std::span<const Measure> process_measures();
 /** Namespaces, mounts, shares of a processor: what some machines do not allow. */
-Apply find_machine_measure(std::string_view name);
+std::span<const Measure> machine_measures();
 
 }  // namespace evix::degraded

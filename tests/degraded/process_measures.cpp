@@ -243,11 +243,6 @@ constexpr std::array measures{
 
 }  // namespace
 
-Apply find_process_measure(std::string_view name) {
-  for (const Measure& measure : measures) {
-    if (name == measure.name) return measure.apply;
-  }
-  return nullptr;
-}
+std::span<const Measure> process_measures() { return measures; }
 
 }  // namespace evix::degraded

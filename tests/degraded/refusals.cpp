@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "degraded/measures.hpp"
@@ -145,7 +146,9 @@ std::vector<Refusal> parse(std::string_view list) {
     if (found == nullptr || colon == std::string_view::npos) {
       throw std::invalid_argument("no such call: " + std::string(one));
     }
-    refusals.push_back({found, errno_number(one.substr(colon + 1))});
+    const auto error = test::errno_number(one.substr(colon + 1));
+    if (!error) throw std::invalid_argument("no such error: " + std::string(one));
+    refusals.push_back({found, *error});
   }
   return refusals;
 }
@@ -156,9 +159,7 @@ void install(std::vector<sock_filter>& instructions) {
   made(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0, "a seccomp filter");
 }
 
-}  // namespace
-
-std::string refuse_calls(std::string_view list) {
+std::string refuse_calls(const std::string& list) {
   if (EVIX_AUDIT_ARCH == 0) throw Unmakeable("no seccomp filter for this processor");
   const std::vector<Refusal> refusals = parse(list);
   std::vector<sock_filter> program{statement(load_word, offsetof(seccomp_data, arch)),
@@ -183,5 +184,11 @@ std::string refuse_calls(std::string_view list) {
   }
   return seen;
 }
+
+constexpr std::array measures{Measure{"refuse", refuse_calls}};
+
+}  // namespace
+
+std::span<const Measure> refusal_measures() { return measures; }
 
 }  // namespace evix::degraded

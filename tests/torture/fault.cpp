@@ -1,11 +1,11 @@
 #include "torture/fault.hpp"
 
-#include <string.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+
+#include "support/errno_names.hpp"
 
 namespace evix::test {
 namespace {
@@ -45,16 +45,6 @@ constexpr std::array<std::string_view, call_count> names = {
     "memory_keep_from_children",
 };
 
-constexpr int errors_end = 134;
-
-std::optional<int> error_of(std::string_view name) {
-  for (int error = 1; error < errors_end; ++error) {
-    const char* const known = strerrorname_np(error);
-    if (known != nullptr && name == known) return error;
-  }
-  return std::nullopt;
-}
-
 [[noreturn]] void complain(const std::string& path, const std::string& line) {
   std::fprintf(stderr, "%s: cannot use the line: %s\n", path.c_str(), line.c_str());
   std::exit(2);
@@ -73,8 +63,7 @@ std::optional<detail::CallId> call_of(std::string_view name) {
 
 std::string error_name(const Fault& fault) {
   if (fault.kind == FaultKind::shortened) return "SHORT";
-  const char* const known = strerrorname_np(fault.error);
-  return known != nullptr ? known : std::to_string(fault.error);
+  return errno_name(fault.error);
 }
 
 std::string to_options(const Fault& fault) {
@@ -102,7 +91,7 @@ Errors read_errors(const std::string& path) {
     while (words >> word) {
       const bool lies = word.ends_with('?');
       if (lies) word.pop_back();
-      const auto error = error_of(word);
+      const auto error = errno_number(word);
       if (!error && word != "SHORT") complain(path, line);
       Fault fault;
       fault.kind = error ? FaultKind::error : FaultKind::shortened;

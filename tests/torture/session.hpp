@@ -62,7 +62,6 @@ class Session {
   bool call(detail::CallId id) noexcept;
   /** At each allocation of the library. */
   bool allocation() noexcept;
-  bool allocates_on_purpose() const noexcept { return fault_.kind == FaultKind::allocation; }
   void loop_used() noexcept;
   /** At each call of a backend: the loop goes on. */
   void step() noexcept { steps_.fetch_add(1, std::memory_order_relaxed); }
