@@ -83,9 +83,11 @@ enum {
   EVIX_EBACKEND = -5007,        /**< this backend cannot be used here; evix_last_error() says why */
   EVIX_EREGISTERED = -5008,     /**< the descriptor is registered in a way that cannot be shared */
   EVIX_EBUSY = -5009,           /**< already in flight, or not allowed inside this callback */
-  EVIX_ENOTCONNECTED = -5010,   /**< the stream is neither connected nor connecting */
+  EVIX_ENOTCONNECTED = -5010,   /**< the stream is not connected: not yet, or no more */
   EVIX_ESTALE = -5011,          /**< the handle was freed, has ended, or never existed */
-  EVIX_ETHROWN = -5100 /**< a callback broke convention 6: a C++ exception came out of it */
+  EVIX_ECONNECTIONS = -5012, /**< as many connections are open as the loop may have; accepting goes
+                                on when one is closed */
+  EVIX_ETHROWN = -5100       /**< a callback broke convention 6: a C++ exception came out of it */
 };
 
 /**
@@ -189,6 +191,7 @@ typedef struct evix_loop_options {
   uint32_t completion_budget;  /**< finished operations a turn dispatches at most; 4096 */
   size_t buffer_size_bytes;    /**< of one receive buffer; 64 KiB */
   size_t send_queue_bytes_max; /**< of all streams of the loop; 256 MiB */
+  size_t connections_max;      /**< accepted and open at once; 0: no limit. See EVIX_ECONNECTIONS */
 } evix_loop_options_t;
 
 /** @param options NULL: all defaults. @return as evix_loop_create(); -EINVAL for an unknown size.
@@ -289,6 +292,7 @@ typedef struct evix_counters {
   uint64_t handles;           /**< that exist */
   uint64_t handles_active;    /**< that keep the run from ending */
   uint64_t send_queue_bytes;  /**< of all streams */
+  uint64_t connections;       /**< that were accepted and are open */
 } evix_loop_counters_t;
 
 /** Any thread. */

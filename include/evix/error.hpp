@@ -33,8 +33,9 @@ enum class Errc : int {
   backend_unavailable,  ///< this backend cannot be used here; the loop's report says why
   already_registered,   ///< the descriptor is registered already in a way that cannot be shared
   busy,                 ///< the same operation is already in flight on this handle
-  not_connected,        ///< the stream is neither connected nor connecting
+  not_connected,        ///< the stream is not connected: not yet, or no more
   stale_handle,         ///< C API: the handle was freed, has ended, or never existed
+  connections_full,     ///< the loop has accepted as many connections as it may have open
 };
 
 /** Category of evix::Errc; name "evix". Its messages are lower case, without a full stop. */

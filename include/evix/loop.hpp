@@ -61,6 +61,15 @@ struct LoopOptions {
   std::size_t buffer_size = 64 * 1024;
   /** Bytes that all streams of the loop may have queued for sending. */
   std::size_t send_queue_bytes_max = 256 * 1024 * 1024;
+  /**
+   * Connections that the listeners of the loop may have accepted and that are open at once; 0: no
+   * limit. At that number no more are taken: they wait in the kernel's queue
+   * (ListenOptions::backlog_max) until one is closed. Listeners get free places in turn. Each
+   * listener with an accept_start() is told once, with Errc::connections_full, which ends nothing;
+   * again only after an eighth of the places (at least one) were free. With a limit io_uring takes
+   * one connection of each listener a turn, not all that have come.
+   */
+  std::size_t connections_max = 0;
   /** Replaces the system calls; for tests and simulation. Must outlive the loop. */
   detail::Calls* system_calls = nullptr;
 };
@@ -76,6 +85,7 @@ struct LoopCounters {
   std::uint64_t handles = 0;           ///< that exist
   std::uint64_t handles_active = 0;    ///< that keep run() from returning
   std::uint64_t send_queue_bytes = 0;  ///< of all streams
+  std::uint64_t connections = 0;       ///< that listeners have accepted and that are open
 };
 
 enum class HandleKind : std::uint8_t { timer, watcher, signal, listener, stream, waker };

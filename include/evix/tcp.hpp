@@ -228,13 +228,15 @@ class EVIX_API TcpListener : public Handle {
   /**
    * A call for each connection until accept_stop(). Errors that end it are reported once. Being out
    * of descriptors or memory does not end it: it is reported once, and goes on after
-   * ListenOptions::retry_delay, or as soon as this loop closes a descriptor.
+   * ListenOptions::retry_delay, or as soon as this loop closes a descriptor. Nor does
+   * Errc::connections_full: see LoopOptions::connections_max.
    */
   void accept_start(AcceptCallback callback,
                     std::source_location location = std::source_location::current());
   /**
    * One connection, or the error that makes it impossible: one call. One that is still waiting ends
-   * with operation_canceled. Out of descriptors or memory it waits until there are some.
+   * with operation_canceled. Out of descriptors, memory or places (LoopOptions::connections_max)
+   * it waits until there are some.
    */
   void accept(AcceptCallback callback,
               std::source_location location = std::source_location::current());

@@ -75,7 +75,8 @@ void RingBackend::arm_in(RingPort& port) noexcept {
   io_uring_sqe* entry = ring_.next_entry();
   if (op.kind == OpKind::accept) {
     io_uring_prep_accept(entry, source.handle, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    port.multishot = op.multishot && multishot_accept_;
+    port.multishot =
+        op.multishot && multishot_accept_ && !static_cast<const AcceptOp&>(op).one_at_a_time;
     if (port.multishot) entry->ioprio |= IORING_ACCEPT_MULTISHOT;
     entry->user_data = token_of(port, Role::accept);
   } else if (op.kind == OpKind::receive) {

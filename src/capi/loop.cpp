@@ -97,6 +97,7 @@ Result<Loop> make_cxx_loop(const evix_loop_options_t& options, LoopState& state,
   if (options.send_queue_bytes_max != 0) {
     wanted.send_queue_bytes_max = options.send_queue_bytes_max;
   }
+  if (options.connections_max != 0) wanted.connections_max = options.connections_max;
   code = 0;
   if (options.backend == nullptr) return Loop::create(wanted);
   wanted.backend = builtin_kind(options.backend);
@@ -385,11 +386,11 @@ int evix_loop_counters(evix_loop_t* loop, evix_loop_counters_t* counters) {
   }
   return with_shared_loop(loop, function, [&](LoopState& state) {
     const evix::LoopCounters now = state.loop->counters();
-    const evix_loop_counters_t all = {counters->size,     now.turns,
-                                      now.waits,          now.callbacks,
-                                      now.time_asleep_ns, now.immediates_queued,
-                                      now.timers_armed,   now.handles,
-                                      now.handles_active, now.send_queue_bytes};
+    const evix_loop_counters_t all = {
+        counters->size,       now.turns,          now.waits,
+        now.callbacks,        now.time_asleep_ns, now.immediates_queued,
+        now.timers_armed,     now.handles,        now.handles_active,
+        now.send_queue_bytes, now.connections};
     std::memcpy(counters, &all, counters->size);
     return 0;
   });

@@ -1,6 +1,7 @@
 #include <evix/loop.hpp>
 #include <evix/tcp.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <new>
@@ -18,6 +19,7 @@ namespace {
 
 void run_accept(Work* work);
 void run_retry(TimerWork* work);
+void run_full_notice(Work* work);
 
 struct ListenerTimer : TimerWork {
   ListenerRecord* listener = nullptr;
@@ -33,6 +35,12 @@ struct AcceptNotice : Work {
   int error = 0;
 };
 
+/** "connections_full" on its way; part of its listener, as it may be due without memory. */
+struct FullNotice : Work {
+  ListenerRecord* listener = nullptr;
+  bool queued = false;
+};
+
 }  // namespace
 
 struct ListenerRecord : HandleRecord, AcceptOp {
@@ -41,8 +49,11 @@ struct ListenerRecord : HandleRecord, AcceptOp {
   std::unique_ptr<AcceptNotice> end_notice;  ///< of accept(), for its end without a connection
   ListenerTimer retry;
   std::int64_t retry_delay_ns = 0;
-  bool wanted = false;   ///< accept_start() or accept(), not yet ended
-  bool starved = false;  ///< no descriptors or memory; told once until the next success
+  bool wanted = false;     ///< accept_start() or accept(), not yet ended
+  bool starved = false;    ///< no descriptors or memory; told once until the next success
+  bool full = false;       ///< waits until the loop has fewer connections
+  bool told_full = false;  ///< until a part of them is free again, whatever is stopped or started
+  FullNotice full_notice;
 
   using HandleRecord::kind;
   ListenerRecord() noexcept : HandleRecord(HandleKind::listener) {
@@ -51,6 +62,8 @@ struct ListenerRecord : HandleRecord, AcceptOp {
     socket.kind = SourceKind::listener;
     retry.run = run_retry;
     retry.listener = this;
+    full_notice.run = run_full_notice;
+    full_notice.listener = this;
   }
   AcceptOp& accept_op() noexcept { return *this; }
   bool opened() const noexcept { return socket.handle != no_handle; }
@@ -63,6 +76,7 @@ struct ListenerRecord : HandleRecord, AcceptOp {
   void describe(HandleInfo& info) const {
     info.handle = socket.handle;
     if (retry.armed()) info.waits_for = "descriptors or memory to accept with";
+    if (full) info.waits_for = "fewer connections";
     if (in_flight()) info.waits_for = "accept";
   }
 };
@@ -98,8 +112,26 @@ bool is_of_connection(int error) noexcept {
   }
 }
 
+void descriptors_changed(LoopCore& core);
+
+// Until this loop closes a connection.
+void wait_for_fewer_connections(ListenerRecord& listener) noexcept {
+  LoopCore& core = *listener.core;
+  listener.full = true;
+  core.set_descriptor_hook(descriptors_changed);
+  // A single accept() has one result to give, so it waits without a word.
+  if (!listener.multishot || listener.told_full) return;
+  if (std::exchange(listener.full_notice.queued, true)) return;
+  core.queue_finished(listener, listener.full_notice);
+}
+
 // Starts the operation; an error comes back as it would from the loop.
 int start_accepting(ListenerRecord& listener) {
+  if (listener.core->connections_left() == 0) {
+    wait_for_fewer_connections(listener);
+    return 0;
+  }
+  listener.full = false;
   if (listener.core->backend().start(listener.accept_op()) == Started::done) {
     return listener.result;
   }
@@ -154,13 +186,22 @@ void queue_error(ListenerRecord& listener, std::unique_ptr<AcceptNotice> notice,
   listener.core->queue_finished(listener, *notice.release());
 }
 
-void retry_starved(LoopCore& core);
+void run_full_notice(Work* work) {
+  ListenerRecord& listener = *static_cast<FullNotice*>(work)->listener;
+  const WorkTaken taken(listener);
+  listener.full_notice.queued = false;
+  if (listener.released || listener.core->discarding()) return;
+  // Things may have changed since it was queued, by the callback of the last connection too.
+  if (!listener.full || !listener.multishot || listener.core->connections_left() != 0) return;
+  listener.told_full = true;
+  give_error(listener, static_cast<int>(Errc::connections_full));
+}
 
 // After a while, or when this loop closes a descriptor.
 void wait_for_descriptors(ListenerRecord& listener) noexcept {
   const bool storms = mutated("T044") || mutated("T045");
   listener.core->start_timer(listener.retry, storms ? 0 : listener.retry_delay_ns);
-  listener.core->set_descriptor_hook(retry_starved);
+  listener.core->set_descriptor_hook(descriptors_changed);
 }
 
 void handle_accept_error(ListenerRecord& listener, int error) {
@@ -193,6 +234,50 @@ StreamRecord* accepted_stream(LoopCore& core, native_handle handle) noexcept {
   }
 }
 
+// `last` has taken the last place: the next one that becomes free is offered to the others first.
+void stop_at_the_limit(ListenerRecord& last) noexcept {
+  const auto stop = [](HandleRecord& record, void*) {
+    auto& listener = static_cast<ListenerRecord&>(record);
+    if (!listener.in_flight()) return;
+    listener.core->backend().cancel(listener.accept_op());
+    wait_for_fewer_connections(listener);
+  };
+  last.core->set_last_at_limit(&last);
+  last.core->store(HandleKind::listener)->for_each(stop, nullptr);
+}
+
+// Not anew when it is due already: a close in each turn would put it off for ever.
+void retry_at_once(ListenerRecord& listener) noexcept {
+  if (listener.retry.armed() && listener.retry.delay_ns == 0) return;
+  listener.core->stop_timer(listener.retry);
+  listener.core->start_timer(listener.retry, 0);
+}
+
+// The next full listener in the circle gets a turn of its own to take what is free, then the one
+// behind it: else the one that the kernel names first would always have it.
+void offer_to_one_behind(LoopCore& core, const void* last) noexcept {
+  struct Search {
+    const void* last;
+    bool behind = false;
+    ListenerRecord* first = nullptr;
+    ListenerRecord* next = nullptr;
+    bool offered = false;
+  } search{last};
+  const auto look = [](HandleRecord& record, void* context) {
+    auto& listener = static_cast<ListenerRecord&>(record);
+    auto& found = *static_cast<Search*>(context);
+    if (listener.full) {
+      found.offered = found.offered || listener.retry.armed();
+      if (found.first == nullptr) found.first = &listener;
+      if (found.behind && found.next == nullptr) found.next = &listener;
+    }
+    if (&listener == found.last) found.behind = true;
+  };
+  core.store(HandleKind::listener)->for_each(look, &search);
+  ListenerRecord* next = search.next != nullptr ? search.next : search.first;
+  if (next != nullptr && !search.offered) retry_at_once(*next);
+}
+
 void run_accept(Work* work) {
   auto& listener = static_cast<ListenerRecord&>(*static_cast<AcceptOp*>(work));
   LoopCore& core = *listener.core;
@@ -207,8 +292,11 @@ void run_accept(Work* work) {
     return;
   }
   TcpStream stream(record);
+  record->accepted = true;
+  core.connection_accepted();
+  if (core.connections_left() == 0) stop_at_the_limit(listener);
   listener.starved = false;
-  if (!listener.in_flight()) {
+  if (!listener.in_flight() && !listener.full) {
     listener.wanted = false;
     core.set_active(listener, false);
   }
@@ -218,25 +306,27 @@ void run_accept(Work* work) {
 
 void retry(ListenerRecord& listener) {
   if (!listener.wanted || listener.in_flight()) return;
-  if (const int error = start_accepting(listener); error < 0) {
-    handle_accept_error(listener, -error);
-  }
+  const bool was_full = listener.full;
+  const int error = start_accepting(listener);
+  if (was_full && !listener.full) offer_to_one_behind(*listener.core, &listener);
+  if (error < 0) handle_accept_error(listener, -error);
 }
 
 void run_retry(TimerWork* work) { retry(*static_cast<ListenerTimer*>(work)->listener); }
 
-// A descriptor was closed: starved listeners try again before their delay is over.
-void retry_starved(LoopCore& core) {
+// A descriptor was closed: those that wait for one, or for fewer connections, try again.
+void descriptors_changed(LoopCore& core) {
   core.set_descriptor_hook(nullptr);
-  HandleStore* listeners = core.store(HandleKind::listener);
-  listeners->for_each(
-      [](HandleRecord& record, void*) {
-        auto& listener = static_cast<ListenerRecord&>(record);
-        if (!listener.starved || !listener.retry.armed()) return;
-        listener.core->stop_timer(listener.retry);
-        listener.core->start_timer(listener.retry, 0);
-      },
-      nullptr);
+  const auto look = [](HandleRecord& record, void*) {
+    auto& listener = static_cast<ListenerRecord&>(record);
+    LoopCore& loop = *listener.core;
+    const std::uint64_t part = std::max<std::uint64_t>(loop.options().connections_max / 8, 1);
+    if (loop.connections_left() >= part) listener.told_full = false;
+    if (listener.told_full || listener.full) loop.set_descriptor_hook(descriptors_changed);
+    if (listener.starved && listener.retry.armed()) retry_at_once(listener);
+  };
+  core.store(HandleKind::listener)->for_each(look, nullptr);
+  if (core.connections_left() != 0) offer_to_one_behind(core, core.last_at_limit());
 }
 
 void begin_accepting(ListenerRecord& listener, bool multishot,
@@ -256,6 +346,7 @@ void begin_accepting(ListenerRecord& listener, bool multishot,
   const SharedCallback before = std::exchange(listener.on_accept, accepting);
   listener.end_notice = std::move(end_notice);
   listener.multishot = multishot;
+  listener.one_at_a_time = core.options().connections_max != 0;
   listener.wanted = true;
   core.set_active(listener, true);
   int error = 0;
@@ -283,10 +374,12 @@ void begin_accepting(ListenerRecord& listener, bool multishot,
 
 void ListenerRecord::stop_accepting() noexcept {
   if (core->dead()) return;
+  const bool was_offered = full && retry.armed();
   core->stop_timer(retry);
   core->backend().cancel(accept_op());
-  wanted = false;
+  wanted = full = false;
   core->set_active(*this, false);
+  if (was_offered && !core->discarding()) offer_to_one_behind(*core, this);
 }
 
 void ListenerRecord::close() noexcept {

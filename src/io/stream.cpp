@@ -483,6 +483,8 @@ void close_stream(StreamRecord& stream, CloseMode mode) noexcept {
     LoopCore& core = *stream.core;
     core.backend().detach(stream.socket);
     core.calls().close(std::exchange(stream.socket.handle, no_handle));
+    if (stream.accepted) core.connection_closed();
+    stream.accepted = false;
     core.descriptor_closed();
   }
   if (first) update_active(stream);

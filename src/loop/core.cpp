@@ -638,7 +638,8 @@ LoopCounters LoopCore::counters() const noexcept {
           read(counters_.timers_armed),
           read(counters_.handles),
           read(counters_.handles_active),
-          read(counters_.send_queue_bytes)};
+          read(counters_.send_queue_bytes),
+          read(counters_.connections)};
 }
 
 }  // namespace evix::detail

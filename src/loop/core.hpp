@@ -2,6 +2,7 @@
 
 #include <evix/loop.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -182,6 +183,17 @@ class LoopCore {
   std::uint64_t send_queue_bytes() const noexcept {
     return counters_.send_queue_bytes.load(std::memory_order_relaxed);
   }
+  void connection_accepted() noexcept { add_to(counters_.connections, 1); }
+  void connection_closed() noexcept { take_from(counters_.connections, 1); }
+  /** How many more may be accepted. */
+  std::uint64_t connections_left() const noexcept {
+    const std::uint64_t most = options_.connections_max;
+    if (most == 0) return UINT64_MAX;
+    return most - std::min(most, counters_.connections.load(std::memory_order_relaxed));
+  }
+  /** The listener that took the last place; only to be compared, for it may be gone. */
+  const void* last_at_limit() const noexcept { return last_at_limit_; }
+  void set_last_at_limit(const void* listener) noexcept { last_at_limit_ = listener; }
   void set_wait_hooks(Callback<void()> before, Callback<void()> after) {
     hooks_replaced_ = true;
     std::swap(before_wait_, before);
@@ -218,6 +230,7 @@ class LoopCore {
     std::atomic<std::uint64_t> handles = 0;
     std::atomic<std::uint64_t> handles_active = 0;
     std::atomic<std::uint64_t> send_queue_bytes = 0;
+    std::atomic<std::uint64_t> connections = 0;
   };
   /** Enters and leaves run(), also by an exception. */
   class RunScope;
@@ -307,6 +320,7 @@ class LoopCore {
   Callback<void()> after_wait_;
   SignalsHook signals_hook_ = nullptr;
   DescriptorHook descriptor_hook_ = nullptr;
+  const void* last_at_limit_ = nullptr;
   std::array<std::unique_ptr<HandleStore>, 6> stores_;
   std::unordered_map<const HandleRecord*, std::string> names_;
 

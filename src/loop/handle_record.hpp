@@ -33,13 +33,14 @@ struct HandleRecord {
   bool connected : 1 = false;           ///< streams
   bool op_queued : 1 = false;           ///< the record's own operation is in the loop's queue
   bool draining : 1 = false;            ///< streams: input is read and dropped
-  std::uint32_t works_queued : 24 = 0;  ///< in the loop's queues or running, with this record
+  bool accepted : 1 = false;            ///< streams: counted among the loop's connections
+  std::uint32_t works_queued : 23 = 0;  ///< in the loop's queues or running, with this record
 
   explicit HandleRecord(HandleKind handle_kind) noexcept : kind(handle_kind) {}
   /** A work that points to this record goes into one of the loop's queues. */
   void add_queued_work() noexcept {
     ++works_queued;
-    check(works_queued != 0, "more than 16,777,215 callbacks are due on one handle");
+    check(works_queued != 0, "more than 8,388,607 callbacks are due on one handle");
   }
 };
 static_assert(sizeof(HandleRecord) == 24);

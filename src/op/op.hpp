@@ -99,6 +99,8 @@ struct SendOp : Op {
 
 /** `result` is a non-blocking, close-on-exec descriptor. */
 struct AcceptOp : Op {
+  /** There may be no place for the next one: none is to be taken before this one was given. */
+  bool one_at_a_time = false;
   AcceptOp() noexcept : Op(OpKind::accept) {}
 };
 

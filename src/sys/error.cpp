@@ -31,11 +31,16 @@ const char* errc_message(Errc code) noexcept {
       return "the stream is not connected";
     case Errc::stale_handle:
       return "the handle has ended or never existed";
+    case Errc::connections_full:
+      return "as many connections are open as the loop may have";
   }
   return "unknown error";
 }
 
-/** wrong_thread and forked have no equivalent: errno(3) knows no owner of an object. */
+/**
+ * No equivalent: wrong_thread and forked, for errno(3) knows no owner of an object; and
+ * connections_full, a limit of the program's own and not that of a system that has no more.
+ */
 std::error_condition errc_condition(Errc code, const std::error_category& category) noexcept {
   switch (code) {
     case Errc::closed:
@@ -56,6 +61,7 @@ std::error_condition errc_condition(Errc code, const std::error_category& catego
       return std::errc::not_connected;
     case Errc::wrong_thread:
     case Errc::forked:
+    case Errc::connections_full:
       break;
   }
   return {static_cast<int>(code), category};
