@@ -260,7 +260,10 @@ class RingBackend final : public Backend {
   Op* give_out(RingPort& port);
   std::int64_t send_now(RingPort& port, std::span<const std::byte> bytes) noexcept;
   std::int64_t extend_batch(RingPort& port, std::span<const std::byte> bytes) noexcept;
-  bool make_batch_room(std::size_t size) noexcept;
+  [[gnu::noinline]] std::int64_t try_send_otherwise(RingPort& port,
+                                                    std::span<const std::byte> bytes) noexcept;
+  bool has_batch_room(std::size_t size) const noexcept;
+  [[gnu::noinline]] bool make_batch_room(std::size_t size) noexcept;
   bool has_batches() const noexcept { return batches_ != nullptr && batches_->count != 0; }
   Batch& batch_of(const RingPort& port) noexcept;
   void end_batch(Batch& batch) noexcept;

@@ -28,6 +28,7 @@ int ReceiveBuffers::open(Ring& ring) noexcept {
       empty_[empty_count_++] = static_cast<std::uint8_t>(number);
     }
   }
+  show();
   return 0;
 }
 
@@ -37,22 +38,23 @@ void ReceiveBuffers::close(bool forked) noexcept {
 }
 
 void ReceiveBuffers::put(unsigned number, BufferBlock* block) noexcept {
-  io_uring_buf& entry = entries_[tail_ % ring_buffer_count];
+  io_uring_buf& entry = entries_[tail_++ % ring_buffer_count];
   entry.addr = reinterpret_cast<std::uintptr_t>(block->bytes());
-  entry.len = static_cast<unsigned>(std::min<std::size_t>(pool_.block_size(), INT32_MAX));
+  entry.len = size_;
   entry.bid = static_cast<std::uint16_t>(number);
   blocks_[number] = block;
-  // The tail of the ring lies in the unused bytes of its first entry (io_uring_register(2)).
-  __atomic_store_n(&entries_[0].resv, ++tail_, __ATOMIC_RELEASE);
 }
 
 bool ReceiveBuffers::refill(unsigned kept_back) noexcept {
-  while (wants_refill(kept_back)) {
-    BufferBlock* block = pool_.acquire();
-    if (block == nullptr) return false;
+  if (!wants_refill(kept_back)) return true;
+  BufferBlock* block = nullptr;
+  do {
+    block = pool_.acquire();
+    if (block == nullptr) break;
     put(empty_[--empty_count_], block);
-  }
-  return true;
+  } while (wants_refill(kept_back));
+  show();
+  return block != nullptr;
 }
 
 void ReceiveBuffers::grow() noexcept {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +18,10 @@ namespace evix::detail {
 
 class ReceiveBuffers {
  public:
-  ReceiveBuffers(Calls& calls, BufferPool& pool) noexcept : calls_(calls), pool_(pool) {}
+  ReceiveBuffers(Calls& calls, BufferPool& pool) noexcept
+      : calls_(calls),
+        pool_(pool),
+        size_(static_cast<unsigned>(std::min<std::size_t>(pool.block_size(), INT32_MAX))) {}
   ReceiveBuffers(const ReceiveBuffers&) = delete;
   ReceiveBuffers& operator=(const ReceiveBuffers&) = delete;
   ~ReceiveBuffers();
@@ -48,6 +52,11 @@ class ReceiveBuffers {
 
  private:
   void put(unsigned number, BufferBlock* block) noexcept;
+  /**
+   * Gives what was put to the kernel. The tail of the ring lies in the unused bytes of its first
+   * entry (io_uring_register(2)).
+   */
+  void show() noexcept { __atomic_store_n(&entries_[0].resv, tail_, __ATOMIC_RELEASE); }
 
   static_assert(ring_buffer_count == 256, "a number is a byte");
   static constexpr unsigned target_first = 16;
@@ -56,6 +65,7 @@ class ReceiveBuffers {
 
   Calls& calls_;
   BufferPool& pool_;
+  const unsigned size_;  // of each buffer
   io_uring_buf* entries_ = nullptr;
   std::uint16_t tail_ = 0;
   unsigned target_ = target_first;

@@ -167,26 +167,21 @@ std::int64_t RingBackend::send_now(RingPort& port, std::span<const std::byte> by
 
 std::int64_t RingBackend::try_send(Source& source, std::span<const std::byte> bytes) noexcept {
   RingPort& port = port_of(source);
-  const bool idle = source.out == nullptr && !port.sending() && port.send_error() == 0;
-  if (!idle || !collecting_ || bytes.size() > batch_max || bytes.empty()) [[unlikely]] {
-    if (port.send_error() != 0) {
-      port.send_told = true;
-      return port.send_error();
-    }
-    if (port.batched && source.out == nullptr) return extend_batch(port, bytes);
-    return idle ? send_now(port, bytes) : -EAGAIN;
-  }
-  if (!make_batch_room(bytes.size())) [[unlikely]]
+  const bool plain = collecting_ && source.out == nullptr && !port.sending() &&
+                     port.send_errno == 0 && bytes.size() - 1 < batch_max;
+  if (!plain) [[unlikely]]
+    return try_send_otherwise(port, bytes);
+  if (!has_batch_room(bytes.size()) && !make_batch_room(bytes.size())) [[unlikely]]
     return send_now(port, bytes);
-  io_uring_sqe* entry = ring_.next_entry();
   Batch& batch = batches_->list[batches_->count++];
   batch.port = &port;
   batch.bytes = batches_->bytes.data() + batches_->bytes_used;
-  batch.entry = ring_.position() - 1;
+  batch.entry = ring_.position();
   batch.size = static_cast<std::uint32_t>(bytes.size());
   batches_->bytes_used += bytes.size();
   port.batched = true;
   std::memcpy(batch.bytes, bytes.data(), bytes.size());
+  io_uring_sqe* entry = ring_.next_entry();
   // Not to wait in the kernel: the copy is to be free again when the call returns. To take all is
   // what makes the rest a failure, which alone has a completion.
   io_uring_prep_send(entry, source.handle, batch.bytes, bytes.size(),
@@ -196,17 +191,28 @@ std::int64_t RingBackend::try_send(Source& source, std::span<const std::byte> by
   return static_cast<std::int64_t>(bytes.size());
 }
 
+std::int64_t RingBackend::try_send_otherwise(RingPort& port,
+                                             std::span<const std::byte> bytes) noexcept {
+  if (port.send_error() != 0) {
+    port.send_told = true;
+    return port.send_error();
+  }
+  if (port.source->out != nullptr || port.unsent) return -EAGAIN;
+  return port.batched ? extend_batch(port, bytes) : send_now(port, bytes);
+}
+
+bool RingBackend::has_batch_room(std::size_t size) const noexcept {
+  return batches_ != nullptr && batches_->count != Batches::count_max &&
+         Batches::bytes_max - batches_->bytes_used >= size && ring_.room() != 0;
+}
+
 // False: there is no memory, or the kernel takes nothing now.
 bool RingBackend::make_batch_room(std::size_t size) noexcept {
-  const auto has_room = [&] {
-    return batches_->count != Batches::count_max &&
-           Batches::bytes_max - batches_->bytes_used >= size && ring_.room() != 0;
-  };
-  if (batches_ == nullptr) [[unlikely]] {
+  if (batches_ == nullptr) {
     batches_.reset(new (std::nothrow) Batches);
     if (batches_ == nullptr) return false;
   }
-  return has_room() || (hand_over() == 0 && has_room());
+  return has_batch_room(size) || (hand_over() == 0 && has_batch_room(size));
 }
 
 // One of the last few, for a program sends to a stream and then to the next.
