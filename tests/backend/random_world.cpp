@@ -15,7 +15,7 @@ constexpr int depth_max = 3;             // of nested runs
 
 RandomWorld::RandomWorld(const Options& options)
     : options_(options),
-      random_(options.seed),
+      random_(options.seed, options.choices),
       faulty_(options.backend,
               LoopOptions{.sim_seed = options.seed,
                           .immediate_budget = static_cast<std::uint32_t>(options.seed % 3 * 5),

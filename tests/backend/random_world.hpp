@@ -7,11 +7,12 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "backend/random_choices.hpp"
 #include "backend/tcp_support.hpp"
-#include "base/prng.hpp"
 
 /** @file
  * A loop with many handles on which random calls are made, from outside and in callbacks, next to
@@ -58,6 +59,8 @@ class RandomWorld {
     BackendKind backend = BackendKind::sim;
     std::uint64_t seed = 1;
     bool faults = false;  ///< system calls fail at random
+    /** Decides instead of the seed, as long as it lasts. */
+    std::span<const std::uint8_t> choices{};
   };
   explicit RandomWorld(const Options& options);
   RandomWorld(const RandomWorld&) = delete;
@@ -183,7 +186,7 @@ class RandomWorld {
   void check_ledger();
 
   const Options options_;
-  detail::Prng random_;
+  RandomChoices random_;
   std::vector<std::unique_ptr<Operation>> operations_;  // callbacks point there
   FaultyLoop faulty_;
   Loop& loop_ = *faulty_.loop;
