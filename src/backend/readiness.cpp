@@ -175,6 +175,7 @@ int ReadinessBackend::sync(Source& source) noexcept {
     const int error = poller_.add_now(source.handle, interest, trigger_of(source), token_of(source),
                                       source.interest);
     if (error < 0) return error;
+    source.ready &= ~Ready::invalid;
   } else if (const int error = poller_.modify(source.interest, interest, trigger_of(source));
              error < 0) {
     return error;
@@ -261,6 +262,8 @@ void ReadinessBackend::note_event(Source& source, Ready ready) {
       break;
     case SourceKind::stream:
       source.ready = edge_ ? source.ready | ready : ready;
+      // No event will come: what is there is found by trying, up to the attempt that finds nothing.
+      if (any(ready, Ready::invalid)) source.ready |= Ready::readable | Ready::writable;
       break;
     case SourceKind::listener:
       source.ready = ready;
@@ -462,9 +465,8 @@ Op* ReadinessBackend::next_of_watched(WatchedSource& source) {
 void ReadinessBackend::note_received(Source& source, std::size_t count,
                                      std::size_t capacity) noexcept {
   const bool drained = count < capacity && !source.splits && !any(source.ready, not_drained_bits);
-  if (!edge_ || drained) {
-    source.ready &= ~Ready::readable;
-  }
+  const bool comes_again = !edge_ && !any(source.ready, Ready::invalid);
+  if (comes_again || drained) source.ready &= ~Ready::readable;
 }
 
 bool ReadinessBackend::receive_into(Source& source, ReceiveIntoOp& op) {
@@ -516,10 +518,11 @@ bool ReadinessBackend::send(Source& source, SendOp& op) {
 }
 
 bool ReadinessBackend::finish_connect(Source& source, ConnectOp& op) {
-  const int result = connect_result(calls_, source.handle, source.ready);
+  int result = connect_result(calls_, source.handle, source.ready);
   if (result == not_yet) {
     source.ready &= ~Ready::writable;
-    return false;
+    result = stay_registered(source);
+    if (result == 0) return false;
   }
   op.result = result;
   unpark(op);
