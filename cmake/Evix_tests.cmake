@@ -92,6 +92,13 @@ if(TARGET evix_cli)
   evix_add_test_program(cli)
 endif()
 
+# What tests/soak/run runs.
+evix_glob(soak_sources "tests/soak/*.cpp")
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  add_executable(soak EXCLUDE_FROM_ALL ${soak_sources})
+  target_link_libraries(soak PRIVATE test_support)
+endif()
+
 # What tests/degraded/run runs: a program that degrades its environment, and one that is run in it.
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   evix_glob(launcher_sources "tests/degraded/launcher.cpp" "tests/degraded/refusals.cpp"

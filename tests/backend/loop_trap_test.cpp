@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <future>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 
 #include "backend/stimulus.hpp"
 #include "support/descriptors.hpp"
+#include "support/resident_bytes.hpp"
 #include "sys/calls.hpp"
 
 // The traps of sections C and K: running, stopping, destroying, fairness.
@@ -24,14 +24,6 @@ namespace evix::test {
 namespace {
 
 std::size_t threads() { return entries_of("/proc/self/task"); }
-
-std::size_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  std::size_t total = 0;
-  std::size_t resident = 0;
-  file >> total >> resident;
-  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
 
 /** Real time, for what another thread does; on sim too. */
 Duration real_time() { return Duration(detail::Calls::kernel().clock_now()); }
@@ -188,7 +180,7 @@ TEST_P(LoopTraps, TrapT028CreateAndDestroyLeaks) {
   };
   for (int warm = 0; warm < 50; ++warm) cycle(warm % 2 == 0);
   const std::size_t descriptors = open_descriptors();
-  const std::size_t resident = resident_bytes();
+  const std::int64_t resident = resident_bytes();
   const std::size_t tasks = threads();
   for (std::uint64_t round = 0; round < scaled(10'000, 500); ++round) cycle(round % 2 == 0);
   EXPECT_EQ(open_descriptors(), descriptors);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "support/random_fault.hpp"
+
 namespace evix::test {
 namespace {
 
@@ -389,27 +391,7 @@ void RandomWorld::run_loop() {
 
 void RandomWorld::step_fault() {
   if (!options_.faults) return;
-  using enum detail::CallId;
-  struct Fault {
-    detail::CallId call;
-    int error;
-  };
-  constexpr std::array<Fault, 26> faults = {{
-      {receive, EINTR},        {receive, ECONNRESET},   {receive, ETIMEDOUT},   {send, EINTR},
-      {send, EPIPE},           {send, ECONNRESET},      {send, ENOBUFS},        {accept, EINTR},
-      {accept, ECONNABORTED},  {accept, EMFILE},        {accept, ENOMEM},       {accept, EPERM},
-      {connect, EINTR},        {connect, ENETUNREACH},  {connect, EADDRINUSE},  {socket, EMFILE},
-      {get_option, ENOBUFS},   {peer_name, ENOTCONN},   {shutdown, ENOTCONN},   {close, EINTR},
-      {epoll_control, ENOMEM}, {epoll_control, ENOSPC}, {epoll_wait_ns, EINTR}, {poll, EINTR},
-      {event_write, EINTR},    {set_option, ENOBUFS},
-  }};
-  const Fault fault = faults[random_.below(faults.size())];
-  if (chance(4)) {
-    const auto call = chance(2) ? send : receive;
-    faulty_.calls->shorten(call, 1 + random_.below(3), 1 + random_.below(3000), random_.below(5));
-  } else {
-    faulty_.calls->fail(fault.call, 1 + random_.below(3), fault.error, 1 + random_.below(2));
-  }
+  inject_random_fault(*faulty_.calls, [this](std::uint64_t bound) { return random_.below(bound); });
 }
 
 void RandomWorld::step() {

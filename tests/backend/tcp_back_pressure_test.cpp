@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/tcp_support.hpp"
+#include "support/resident_bytes.hpp"
 
 // What a stream says of its send queue, and what bounds it: water marks and hard caps.
 namespace evix::test {
@@ -169,16 +170,6 @@ TEST_P(TcpBackPressure, HardCapOfTheLoopTakesNothing) {
   EXPECT_EQ(own.counters().send_queue_bytes, 50'001U);
 }
 
-/** Resident memory of this process, in bytes. */
-std::size_t resident_bytes() {
-  std::size_t pages = 0;
-  if (FILE* file = std::fopen("/proc/self/statm", "r")) {
-    if (std::fscanf(file, "%*u %zu", &pages) != 1) pages = 0;
-    std::fclose(file);
-  }
-  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
-
 TEST_P(TcpBackPressure, TrapT066ProducerIsTold) {
   Pair pair = make_pair();
   stuff(pair.client);
@@ -195,7 +186,7 @@ TEST_P(TcpBackPressure, TrapT066ProducerIsTold) {
   });
   const std::string block = pattern(1024);
   std::size_t most = 0;
-  const std::size_t before = resident_bytes();
+  const std::int64_t before = resident_bytes();
   for (int i = 0; i < 10'000; ++i) {  // 10 s of one write a millisecond
     const bool sent = !produce || pair.client.send_copy(block).has_value();
     ASSERT_TRUE(sent);
@@ -206,7 +197,7 @@ TEST_P(TcpBackPressure, TrapT066ProducerIsTold) {
   EXPECT_EQ(full, 1);
   EXPECT_EQ(drained, 0);
   if (!keeps_freed_memory) {
-    EXPECT_LE(resident_bytes(), before + marks.high_bytes + (1U << 20));
+    EXPECT_LE(resident_bytes(), before + static_cast<std::int64_t>(marks.high_bytes) + (1 << 20));
   }
   Inbox inbox;
   pair.server.receive_start(inbox.callback());

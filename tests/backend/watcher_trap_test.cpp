@@ -25,6 +25,7 @@
 
 #include "backend/stimulus.hpp"
 #include "support/fault_calls.hpp"
+#include "support/resident_bytes.hpp"
 
 // The traps of sections A, F and S that are about watchers.
 namespace evix::test {
@@ -613,21 +614,13 @@ class DescriptorLimit {
   rlimit before_{};
 };
 
-std::size_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  std::size_t total = 0;
-  std::size_t resident = 0;
-  file >> total >> resident;
-  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
-
 TEST_P(WatcherTraps, TrapT158DescriptorNumbersAbove1024) {
   const DescriptorLimit raised(200'000);
   const int number = static_cast<int>(raised.limit) - 1;
   ASSERT_GT(number, 1024);
   RecordProperty("descriptor", number);
   SocketPair pair;
-  const std::size_t before = resident_bytes();
+  const std::int64_t before = resident_bytes();
   const OwnDescriptor high(fcntl(pair.here.get(), F_DUPFD_CLOEXEC, number));
   ASSERT_EQ(high.get(), number);
   Watcher reader(loop);
@@ -652,7 +645,7 @@ TEST_P(WatcherTraps, TrapT158DescriptorNumbersAbove1024) {
   EXPECT_EQ(loop.run(), 0);
   EXPECT_EQ(reads, 1);
   EXPECT_EQ(writes, 2);
-  EXPECT_LT(resident_bytes() - before, 4U << 20);
+  EXPECT_LT(resident_bytes() - before, 4 << 20);
 }
 
 // 10,000 waits in the full run, 100 by default. The loop takes up to 1024 events from one wait.

@@ -3,11 +3,11 @@
 #include <sys/eventfd.h>
 #include <sys/wait.h>
 
-#include <fstream>
 #include <map>
 
 #include "poll/naive_poller.hpp"
 #include "poll/poll_fixture.hpp"
+#include "support/resident_bytes.hpp"
 
 /** @file
  * Traps of waiting, of odd descriptors and of fork; as in trap_identity_test.cpp, each scenario
@@ -218,19 +218,11 @@ class DescriptorLimit {
   bool raised_ = false;
 };
 
-std::int64_t resident_bytes() {
-  std::ifstream status("/proc/self/statm");
-  std::int64_t total = 0;
-  std::int64_t resident = 0;
-  status >> total >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
-}
-
 void watch_high_number(Poller& poller, int number) {
   const Pair pair = stream_pair();
   const Fd high = own(::fcntl(pair.a.get(), F_DUPFD_CLOEXEC, number));
   ASSERT_EQ(high.get(), number);
-  const std::int64_t before = resident_bytes();
+  const std::int64_t before = test::resident_bytes();
   std::vector<Trigger> triggers{Trigger::level, Trigger::one_shot};
   if (poller.supports_edge()) triggers.push_back(Trigger::edge);
   for (const Trigger trigger : triggers) {
@@ -245,7 +237,7 @@ void watch_high_number(Poller& poller, int number) {
     EXPECT_EQ(drain(number), 1U);
     EXPECT_TRUE(poller.remove(*id));
   }
-  EXPECT_LT(resident_bytes() - before, 4 << 20);
+  EXPECT_LT(test::resident_bytes() - before, 4 << 20);
 }
 
 TEST_P(PollerSuite, TrapT158FdOver1024) {
