@@ -143,6 +143,13 @@ if(TARGET test_backend)
            COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/backend/check_skips.py"
                    $<TARGET_FILE:test_backend> --filter "*/sim")
   set_tests_properties(backend.skips PROPERTIES TIMEOUT 300 LABELS backend)
+  if(NOT EVIX_SANITIZE)
+    add_test(NAME backend.table
+             COMMAND Python3::Interpreter -B
+                     "${PROJECT_SOURCE_DIR}/tests/backend/conformance_table.py"
+                     $<TARGET_FILE:test_backend>)
+    set_tests_properties(backend.table PROPERTIES SKIP_RETURN_CODE 77 LABELS backend)
+  endif()
 endif()
 add_test(NAME layers.tree COMMAND "${PROJECT_SOURCE_DIR}/scripts/check-layers")
 add_test(NAME layers.planted_violations
