@@ -285,6 +285,11 @@ class JumpCalls final : public detail::FaultCalls {
     if (take_jump()) timeout_ns = 0;
     return detail::FaultCalls::epoll_wait_ns(epoll_fd, events, count_max, timeout_ns);
   }
+  int epoll_wait_ms(int epoll_fd, epoll_event* events, int count_max,
+                    int timeout_ms) noexcept override {
+    if (take_jump()) timeout_ms = 0;
+    return detail::FaultCalls::epoll_wait_ms(epoll_fd, events, count_max, timeout_ms);
+  }
   int poll(pollfd* entries, std::size_t count, std::int64_t timeout_ns) noexcept override {
     if (take_jump()) timeout_ns = 0;
     return detail::FaultCalls::poll(entries, count, timeout_ns);

@@ -346,4 +346,47 @@ TEST_F(CTcpSetup, AcceptOneAndStop) {
   EXPECT_EQ(statuses.all, (std::vector<int>{0, 0}));
 }
 
+struct Accepted {
+  std::vector<int> statuses;
+  std::vector<evix_stream_t*> streams;
+  static void note(evix_listener_t*, int status, evix_stream_t* stream, void* data) {
+    static_cast<Accepted*>(data)->statuses.push_back(status);
+    if (status == 0) static_cast<Accepted*>(data)->streams.push_back(stream);
+  }
+};
+
+TEST(CTcpLimit, IsToldOnceAndGoesOn) {
+  evix_loop_options_t options{};
+  options.size = sizeof options;
+  options.connections_max = 1;
+  evix_loop_t* loop = evix_loop_create_ex(&options);
+  Accepted accepted;
+  evix_listener_t* listener =
+      evix_tcp_listen(loop, "127.0.0.1:0", nullptr, &Accepted::note, &accepted);
+  char address[64];
+  ASSERT_GT(evix_listener_address(listener, address, sizeof address), 0);
+  Statuses connected;
+  for (int count = 0; count < 3; ++count) {
+    ASSERT_NE(evix_tcp_connect(loop, address, nullptr, &Statuses::note, &connected), nullptr);
+  }
+  const auto run_until = [&](auto condition) {
+    for (int turns = 0; turns < 1000 && !condition(); ++turns) {
+      ASSERT_EQ(evix_loop_run_once(loop, 10'000'000), 0);
+    }
+    ASSERT_TRUE(condition());
+  };
+  run_until([&] { return accepted.statuses.size() == 2 && connected.all.size() == 3; });
+  EXPECT_EQ(accepted.statuses, (std::vector<int>{0, EVIX_ECONNECTIONS}));
+  EXPECT_STREQ(evix_error_text(EVIX_ECONNECTIONS),
+               "as many connections are open as the loop may have");
+  evix_loop_counters_t counters{};
+  counters.size = sizeof counters;
+  EXPECT_EQ(evix_loop_counters(loop, &counters), 0);
+  EXPECT_EQ(counters.connections, 1U);
+  EXPECT_EQ(evix_stream_close(accepted.streams.front()), 0);
+  run_until([&] { return accepted.statuses.size() == 4; });
+  EXPECT_EQ(accepted.statuses, (std::vector<int>{0, EVIX_ECONNECTIONS, 0, EVIX_ECONNECTIONS}));
+  EXPECT_EQ(evix_loop_destroy(loop), 0);
+}
+
 }  // namespace

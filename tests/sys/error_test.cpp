@@ -111,14 +111,14 @@ TEST(Error, EvixCodesCompareWithTheirEquivalents) {
     EXPECT_EQ(make_error(code, "x"), condition);
     EXPECT_NE(make_error_code(code), std::errc::connection_refused);
   }
-  for (const Errc code : {Errc::wrong_thread, Errc::forked}) {
+  for (const Errc code : {Errc::wrong_thread, Errc::forked, Errc::connections_full}) {
     EXPECT_EQ(make_error_code(code).default_error_condition().category(), evix_category());
   }
 }
 
 TEST(Error, EveryEvixCodeHasItsOwnMessage) {
   std::vector<std::string> messages;
-  for (int code = 5001; code <= static_cast<int>(Errc::stale_handle); ++code) {
+  for (int code = 5001; code <= static_cast<int>(Errc::connections_full); ++code) {
     const std::string message = evix_category().message(code);
     EXPECT_NE(message, "unknown error") << code;
     EXPECT_FALSE(message.ends_with('.')) << message;
@@ -127,7 +127,7 @@ TEST(Error, EveryEvixCodeHasItsOwnMessage) {
   }
   std::sort(messages.begin(), messages.end());
   EXPECT_EQ(std::unique(messages.begin(), messages.end()), messages.end());
-  EXPECT_EQ(evix_category().message(static_cast<int>(Errc::stale_handle) + 1), "unknown error");
+  EXPECT_EQ(evix_category().message(static_cast<int>(Errc::connections_full) + 1), "unknown error");
 }
 
 TEST(Error, FailureConvertsToResult) {
