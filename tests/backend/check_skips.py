@@ -35,6 +35,10 @@ def skips_of(output):
     return found
 
 
+def listed_skips():
+    return [line for line in LIST.read_text().splitlines() if line and line[0] != "#"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
@@ -49,7 +53,7 @@ def main():
     if options.write:
         print("\n".join(sorted(found)))
         return 0
-    listed = set(line for line in LIST.read_text().splitlines() if line and line[0] != "#")
+    listed = set(listed_skips())
     for line in sorted(found - listed):
         print(f"skipped, but not in {LIST.name}: {line}")
     for line in sorted(listed - found):

@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 
+from check_skips import listed_skips
+
 TABLE = pathlib.Path(__file__).resolve().parents[2] / "docs/conformance.md"
-SKIPS = pathlib.Path(__file__).with_name("skips.txt")
 BACKENDS = ["epoll", "poll", "io_uring", "sim"]
 INTRODUCTION = """\
 # Conformance
@@ -75,8 +76,7 @@ def run(program):
 
 
 def skips():
-    return [line.split("\t") for line in SKIPS.read_text().splitlines()
-            if line and not line.startswith("#")]
+    return [line.split("\t") for line in listed_skips()]
 
 
 def text_of(passed):

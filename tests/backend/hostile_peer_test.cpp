@@ -43,12 +43,12 @@ struct Peer {
     fcntl(socket.get(), F_SETFL, O_NONBLOCK);
   }
   /** What goes in of the next `size` bytes. @return whether all did, or nothing ever will. */
-  bool send(std::size_t size, int flags = 0) {
+  bool send(std::size_t size) {
     static const std::string all = pattern(sent_bytes_max);
     const std::string_view next = std::string_view(all).substr(sent.size(), size);
     EXPECT_EQ(next.size(), size) << "more was taken than any buffer can hold";
     const ssize_t count =
-        ::send(socket.get(), next.data(), next.size(), MSG_NOSIGNAL | MSG_DONTWAIT | flags);
+        ::send(socket.get(), next.data(), next.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count > 0) sent += next.substr(0, static_cast<std::size_t>(count));
     return count < 0 ? errno != EAGAIN : static_cast<std::size_t>(count) == size;
   }

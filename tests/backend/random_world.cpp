@@ -432,9 +432,7 @@ void RandomWorld::step() {
 // Whatever is due without anything new from outside has happened afterwards.
 void RandomWorld::settle() {
   ending_ = true;
-  for (int call = 0; call < static_cast<int>(detail::CallId::count); ++call) {
-    faulty_.calls->restore(static_cast<detail::CallId>(call));
-  }
+  faulty_.calls->restore_all();
   loop_.clear_stop();
   const KeepAlive waiting = loop_.keep_alive();
   loop_.update_now();

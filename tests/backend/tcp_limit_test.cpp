@@ -48,6 +48,22 @@ class TcpLimit : public TcpConformance {
     }
   };
 
+  /** A listener whose accept() waits for its one connection. */
+  struct OneAccept {
+    TcpListener listener;
+    TcpStream accepted;
+    int calls = 0;
+
+    explicit OneAccept(Loop& loop) : listener(loop) {
+      EXPECT_TRUE(listener.listen("127.0.0.1:0"));
+      listener.accept([this](Result<TcpStream> stream) {
+        ++calls;
+        ASSERT_TRUE(stream);
+        accepted = std::move(stream).value();
+      });
+    }
+  };
+
   /** Connects as the kernel's queue lets them, accepted or not. */
   void connect(Loop& on, const TcpListener& listener, int count) {
     for (int i = 0; i < count; ++i) {
@@ -144,43 +160,27 @@ TEST_P(TcpLimit, OtherStreamsDoNotCount) {
 TEST_P(TcpLimit, AcceptOfOneWaitsWithoutAWord) {
   Loop own(limited(1));
   Pair pair = make_pair(own);
-  TcpListener listener(own);
-  ASSERT_TRUE(listener.listen("127.0.0.1:0"));
-  int calls = 0;
-  TcpStream accepted;
-  listener.accept([&](Result<TcpStream> stream) {
-    ++calls;
-    ASSERT_TRUE(stream);
-    accepted = std::move(stream).value();
-  });
-  connect(own, listener, 1);
-  EXPECT_EQ(calls, 0);
-  EXPECT_TRUE(listener.active());
+  OneAccept one(own);
+  connect(own, one.listener, 1);
+  EXPECT_EQ(one.calls, 0);
+  EXPECT_TRUE(one.listener.active());
   pair.server.close();
-  ASSERT_TRUE(until(own, [&] { return calls == 1; }));
+  ASSERT_TRUE(until(own, [&] { return one.calls == 1; }));
   settle(own);
-  EXPECT_EQ(calls, 1);
-  EXPECT_FALSE(listener.active());
+  EXPECT_EQ(one.calls, 1);
+  EXPECT_FALSE(one.listener.active());
 }
 
 TEST_P(TcpLimit, AcceptOfOneIsWokenAlsoAfterOthersWereClosed) {
   Loop own(limited(1));
   Pair pair = make_pair(own);
-  TcpListener listener(own);
-  ASSERT_TRUE(listener.listen("127.0.0.1:0"));
-  int calls = 0;
-  TcpStream accepted;
-  listener.accept([&](Result<TcpStream> stream) {
-    ++calls;
-    ASSERT_TRUE(stream);
-    accepted = std::move(stream).value();
-  });
-  connect(own, listener, 1);
+  OneAccept one(own);
+  connect(own, one.listener, 1);
   pair.client.close();  // does not count
   settle(own);
-  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(one.calls, 0);
   pair.server.close();
-  ASSERT_TRUE(until(own, [&] { return calls == 1; }));
+  ASSERT_TRUE(until(own, [&] { return one.calls == 1; }));
 }
 
 TEST_P(TcpLimit, AcceptOfOneInTheCallbackAtTheLimitIsCalledOnce) {

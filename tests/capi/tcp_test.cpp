@@ -14,6 +14,14 @@ namespace {
 
 void count(void* data) { ++*static_cast<int*>(data); }
 
+template <class Condition>
+void run_until(evix_loop_t* loop, Condition condition) {
+  for (int turns = 0; turns < 100'000 && !condition(); ++turns) {
+    ASSERT_EQ(evix_loop_run_once(loop, 1'000'000'000), 0);
+  }
+  ASSERT_TRUE(condition());
+}
+
 /** A server and a client in one loop, connected. */
 class CTcp : public testing::TestWithParam<const char*> {
  protected:
@@ -32,10 +40,7 @@ class CTcp : public testing::TestWithParam<const char*> {
 
   template <class Condition>
   void run_until(Condition condition) {
-    for (int turns = 0; turns < 100'000 && !condition(); ++turns) {
-      ASSERT_EQ(evix_loop_run_once(loop, 1'000'000'000), 0);
-    }
-    ASSERT_TRUE(condition());
+    ::run_until(loop, condition);
   }
 
   static void on_accept(evix_listener_t*, int status, evix_stream_t* stream, void* data) {
@@ -369,13 +374,7 @@ TEST(CTcpLimit, IsToldOnceAndGoesOn) {
   for (int count = 0; count < 3; ++count) {
     ASSERT_NE(evix_tcp_connect(loop, address, nullptr, &Statuses::note, &connected), nullptr);
   }
-  const auto run_until = [&](auto condition) {
-    for (int turns = 0; turns < 1000 && !condition(); ++turns) {
-      ASSERT_EQ(evix_loop_run_once(loop, 10'000'000), 0);
-    }
-    ASSERT_TRUE(condition());
-  };
-  run_until([&] { return accepted.statuses.size() == 2 && connected.all.size() == 3; });
+  run_until(loop, [&] { return accepted.statuses.size() == 2 && connected.all.size() == 3; });
   EXPECT_EQ(accepted.statuses, (std::vector<int>{0, EVIX_ECONNECTIONS}));
   EXPECT_STREQ(evix_error_text(EVIX_ECONNECTIONS),
                "as many connections are open as the loop may have");
@@ -384,7 +383,7 @@ TEST(CTcpLimit, IsToldOnceAndGoesOn) {
   EXPECT_EQ(evix_loop_counters(loop, &counters), 0);
   EXPECT_EQ(counters.connections, 1U);
   EXPECT_EQ(evix_stream_close(accepted.streams.front()), 0);
-  run_until([&] { return accepted.statuses.size() == 4; });
+  run_until(loop, [&] { return accepted.statuses.size() == 4; });
   EXPECT_EQ(accepted.statuses, (std::vector<int>{0, EVIX_ECONNECTIONS, 0, EVIX_ECONNECTIONS}));
   EXPECT_EQ(evix_loop_destroy(loop), 0);
 }

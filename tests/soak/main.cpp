@@ -236,9 +236,7 @@ void Soak::start() {
 void Soak::end() {
   stopping_ = true;
   for (std::thread& thread : threads_) thread.join();
-  for (int call = 0; call < static_cast<int>(detail::CallId::count); ++call) {
-    calls_.restore(static_cast<detail::CallId>(call));
-  }
+  calls_.restore_all();
   ticks_.stop();
   samples_timer_.stop();
   repair_.stop();

@@ -1,6 +1,5 @@
 #include "soak/peers.hpp"
 
-#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -11,7 +10,6 @@ using namespace std::chrono_literals;
 
 constexpr Duration patience = 300ms;  // of a server with a peer that neither sends nor reads
 constexpr Duration hang_limit = 10s;
-constexpr std::size_t message_bytes_max = 200'000;
 
 }  // namespace
 
@@ -92,8 +90,7 @@ void Client::begin() {
 void Client::send() {
   back_ = 0;
   // Many small ones, some that do not fit into the kernel's buffers.
-  const std::uint64_t most = std::uint64_t{1} << random_.below(18);
-  message_.resize(1 + random_.below(std::min<std::uint64_t>(most, message_bytes_max)));
+  message_.resize(1 + random_.below(std::uint64_t{1} << random_.below(18)));
   for (char& each : message_) each = static_cast<char>(random_.next());
   if (random_.below(2) == 0) {
     if (!stream_.send_copy(message_)) fail();

@@ -19,7 +19,7 @@ struct Figures {
   std::uint64_t connections = 0;
   std::uint64_t bytes = 0;      ///< that came back
   std::uint64_t errors = 0;     ///< that ended a client or a server's side; faults are made
-  std::uint64_t wrong = 0;      ///< bytes that are not those that were sent
+  std::uint64_t wrong = 0;      ///< buffers with other bytes than were sent
   std::uint64_t misorders = 0;  ///< callbacks after the end
   std::uint64_t stuck = 0;      ///< clients for which nothing happened for a long time
 };

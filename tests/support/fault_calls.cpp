@@ -46,6 +46,12 @@ void FaultCalls::restore(CallId id) noexcept {
   faults(id).shortened.first.store(0);
 }
 
+void FaultCalls::restore_all() noexcept {
+  for (int call = 0; call < static_cast<int>(CallId::count); ++call) {
+    restore(static_cast<CallId>(call));
+  }
+}
+
 std::uint64_t FaultCalls::enter(CallId id) noexcept {
   if (before) before(id);
   Faults& entry = faults(id);

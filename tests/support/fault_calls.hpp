@@ -47,6 +47,8 @@ class FaultCalls : public Calls {
   void limit(CallId id, std::size_t size) noexcept;
   /** Takes the faults of this call back. */
   void restore(CallId id) noexcept;
+  /** Takes all faults back. */
+  void restore_all() noexcept;
   /** How many calls were failed, refused or shortened. */
   std::uint64_t injected(CallId id) const noexcept { return faults(id).injected.load(); }
 

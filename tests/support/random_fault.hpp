@@ -12,8 +12,8 @@
 namespace evix::test {
 
 /**
- * Makes one of the next three calls of a kind fail, sometimes two in a row, or some of
- * the next sends short. Not receives: the kernel gives all there is (epoll(7), question 9).
+ * Makes one of the next three calls of a kind fail, sometimes two in a row, or some of the next
+ * sends short. Not receives: the kernel gives all there is (epoll(7), question 9).
  * @param below gives a number in [0, bound), as a test's source of choices does
  */
 template <class Below>
@@ -35,12 +35,12 @@ void inject_random_fault(detail::FaultCalls& calls, Below below) {
       {set_option, ENOBUFS},
   }};
   const Fault fault = faults[below(faults.size())];
-  if (below(4) == 0) {
-    const std::uint64_t nth = 1 + below(3);
+  const bool shortens = below(4) == 0;
+  const std::uint64_t nth = 1 + below(3);
+  if (shortens) {
     const std::uint64_t size = 1 + below(3000);
     calls.shorten(send, nth, size, below(5));
   } else {
-    const std::uint64_t nth = 1 + below(3);
     calls.fail(fault.call, nth, fault.error, 1 + below(2));
   }
 }
