@@ -2,16 +2,18 @@
 // system call of the server's loop goes through a table that counts, and so does operator new on
 // the server's thread.
 //
-// usage: bench_echo_counts [CONNECTIONS [ECHOES [WARM_UP]]]     (default 50 100000 20000)
+// usage: bench_echo_counts [BACKEND [CONNECTIONS [ECHOES [WARM_UP]]]]  (default epoll 50 100000
+// 20000)
 //
 // The server, as `evix echo` does it, runs on one loop and thread; the load on another of each,
 // with one message of 64 bytes in flight on each connection, and compares every byte. Reading the
 // clock is counted apart: it is no system call on Linux (vdso(7)).
 // How many messages share a wait depends on which side is slower at the moment: compare that part
 // with the floor's (floor_echo_epoll --echoes N prints its waits) in the same minute.
-// Exit code 1: an allocation after the warm-up, a wrong byte, or, beside the waits, other calls
-// than one receive and one send for each echo and one epoll_ctl for each 1024 events, with which
-// the poller looks for descriptors that others have closed.
+// Exit code 1: an allocation after the warm-up, a wrong byte, or other calls than these:
+// epoll and poll: the waits, one receive and one send for each echo, and of epoll one epoll_ctl for
+// each 1024 events, with which the poller looks for descriptors that others have closed;
+// io_uring: one io_uring_enter for each turn.
 
 #include <sched.h>
 
@@ -116,6 +118,23 @@ class CountingCalls final : public evix::detail::Calls {
   int poll(pollfd* entries, std::size_t count, std::int64_t timeout_ns) noexcept override {
     return note(CallId::poll), Calls::poll(entries, count, timeout_ns);
   }
+  int ring_setup(unsigned entries, void* parameters) noexcept override {
+    return note(CallId::ring_setup), Calls::ring_setup(entries, parameters);
+  }
+  int ring_enter(int fd, unsigned submit_count, unsigned wait_count, unsigned flags,
+                 const void* argument, std::size_t size) noexcept override {
+    return note(CallId::ring_enter),
+           Calls::ring_enter(fd, submit_count, wait_count, flags, argument, size);
+  }
+  int ring_register(int fd, unsigned operation, void* argument, unsigned count) noexcept override {
+    return note(CallId::ring_register), Calls::ring_register(fd, operation, argument, count);
+  }
+  int memory_map(int fd, std::size_t size, std::uint64_t offset, void** memory) noexcept override {
+    return note(CallId::memory_map), Calls::memory_map(fd, size, offset, memory);
+  }
+  int memory_unmap(void* memory, std::size_t size) noexcept override {
+    return note(CallId::memory_unmap), Calls::memory_unmap(memory, size);
+  }
   int event_create() noexcept override { return note(CallId::event_create), Calls::event_create(); }
   int event_read(int fd) noexcept override {
     return note(CallId::event_read), Calls::event_read(fd);
@@ -134,14 +153,17 @@ class CountingCalls final : public evix::detail::Calls {
 
 struct Snapshot {
   Counts calls{};
+  std::uint64_t turns = 0;
   std::uint64_t allocations = 0;
 };
 
 /** Serves until so many echoes are done, and notes the counts after the warm-up and at the end. */
 class Server {
  public:
-  Server(std::uint64_t warm_up, std::uint64_t echoes) : warm_up_(warm_up), end_(warm_up + echoes) {
+  Server(evix::BackendKind backend, std::uint64_t warm_up, std::uint64_t echoes)
+      : warm_up_(warm_up), end_(warm_up + echoes) {
     evix::LoopOptions options;
+    options.backend = backend;
     options.system_calls = &calls_;
     loop_.emplace(options);
     listener_ = evix::TcpListener(*loop_);
@@ -164,6 +186,7 @@ class Server {
     peers_.clear();
     listener_ = evix::TcpListener();
   }
+  evix::BackendKind backend() const { return loop_->backend(); }
   const Snapshot& warm() const { return warm_; }
   const Snapshot& done() const { return done_; }
 
@@ -172,11 +195,13 @@ class Server {
     if (!buffer || buffer->empty()) return peer.close();
     const auto sent = peer.try_send(*buffer);
     if (!sent || *sent != buffer->size()) return peer.close();
-    if (++echoes_ == warm_up_) warm_ = {calls_.counts(), allocations};
+    if (++echoes_ == warm_up_) warm_ = snapshot();
     if (echoes_ != end_) return;
-    done_ = {calls_.counts(), allocations};
+    done_ = snapshot();
     loop_->stop();
   }
+
+  Snapshot snapshot() const { return {calls_.counts(), loop_->counters().turns, allocations}; }
 
   CountingCalls calls_;
   std::optional<evix::Loop> loop_;
@@ -237,34 +262,53 @@ void pin_to(std::size_t core) {
   (void)sched_setaffinity(0, sizeof cores, &cores);  // one core only: both share it
 }
 
-int report(const Server& server, std::uint64_t echoes, std::uint64_t wrong) {
-  const auto calls = [&](CallId id) {
-    const auto index = static_cast<std::size_t>(id);
-    return server.done().calls[index] - server.warm().calls[index];
-  };
-  std::uint64_t total = 0;
-  for (std::size_t i = 0; i < call_count; ++i) {
-    if (static_cast<CallId>(i) != CallId::clock_now) total += calls(static_cast<CallId>(i));
+/** What was counted between the warm-up and the end. */
+class Figures {
+ public:
+  Figures(const Snapshot& from, const Snapshot& to)
+      : turns(to.turns - from.turns), allocated(to.allocations - from.allocations) {
+    for (std::size_t i = 0; i < call_count; ++i) {
+      counts_[i] = to.calls[i] - from.calls[i];
+      if (static_cast<CallId>(i) != CallId::clock_now) total += counts_[i];
+    }
+    waits = of(CallId::epoll_wait_ns) + of(CallId::epoll_wait_ms) + of(CallId::poll) +
+            of(CallId::ring_enter);
   }
-  const std::uint64_t waits =
-      calls(CallId::epoll_wait_ns) + calls(CallId::epoll_wait_ms) + calls(CallId::poll);
-  const std::uint64_t audits = calls(CallId::epoll_control);
-  const std::uint64_t other = total - waits - audits - calls(CallId::receive) - calls(CallId::send);
-  const std::uint64_t allocated = server.done().allocations - server.warm().allocations;
+  std::uint64_t of(CallId id) const { return counts_[static_cast<std::size_t>(id)]; }
+
+  std::uint64_t turns;
+  std::uint64_t allocated;
+  std::uint64_t total = 0;
+  std::uint64_t waits = 0;
+
+ private:
+  Counts counts_{};
+};
+
+int report(const Server& server, std::uint64_t echoes, std::uint64_t wrong) {
+  const Figures figures(server.warm(), server.done());
+  const std::uint64_t received = figures.of(CallId::receive);
+  const std::uint64_t sent = figures.of(CallId::send);
+  const std::uint64_t audits = figures.of(CallId::epoll_control);
+  const std::uint64_t other = figures.total - figures.waits - audits - received - sent;
   const auto per_echo = [&](std::uint64_t count) {
     return static_cast<double>(count) / static_cast<double>(echoes);
   };
   std::printf(
-      "%llu echoes: system calls per echo %.4f (receive %.4f, send %.4f, wait %.4f, epoll_ctl "
-      "%.4f, "
-      "other %llu in all), clock readings per echo %.4f, allocations %llu, wrong bytes %llu\n",
-      static_cast<unsigned long long>(echoes), per_echo(total), per_echo(calls(CallId::receive)),
-      per_echo(calls(CallId::send)), per_echo(waits), per_echo(audits),
-      static_cast<unsigned long long>(other), per_echo(calls(CallId::clock_now)),
-      static_cast<unsigned long long>(allocated), static_cast<unsigned long long>(wrong));
-  const bool two_each = calls(CallId::receive) == echoes && calls(CallId::send) == echoes;
-  const bool audits_few = audits <= echoes / events_per_audit + 1;
-  return allocated == 0 && wrong == 0 && two_each && other == 0 && audits_few ? 0 : 1;
+      "%s, %llu echoes: system calls per echo %.4f (receive %.4f, send %.4f, wait %.4f, epoll_ctl "
+      "%.4f, other %llu in all), turns per echo %.4f, clock readings per echo %.4f, allocations "
+      "%llu, wrong bytes %llu\n",
+      std::string(to_string(server.backend())).c_str(), static_cast<unsigned long long>(echoes),
+      per_echo(figures.total), per_echo(received), per_echo(sent), per_echo(figures.waits),
+      per_echo(audits), static_cast<unsigned long long>(other), per_echo(figures.turns),
+      per_echo(figures.of(CallId::clock_now)), static_cast<unsigned long long>(figures.allocated),
+      static_cast<unsigned long long>(wrong));
+  const bool rings = server.backend() == evix::BackendKind::io_uring;
+  const std::uint64_t each = rings ? 0 : echoes;
+  const bool as_planned = received == each && sent == each && other == 0 &&
+                          audits <= each / events_per_audit + 1 &&
+                          (!rings || figures.waits <= figures.turns);
+  return figures.allocated == 0 && wrong == 0 && as_planned ? 0 : 1;
 }
 
 std::uint64_t argument(int argc, char** argv, int index, std::uint64_t otherwise) {
@@ -274,10 +318,12 @@ std::uint64_t argument(int argc, char** argv, int index, std::uint64_t otherwise
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::uint64_t connections = argument(argc, argv, 1, 50);
-  const std::uint64_t echoes = argument(argc, argv, 2, 100'000);
-  const std::uint64_t warm_up = argument(argc, argv, 3, 20'000);
-  Server server(warm_up, echoes);
+  const auto backend = evix::backend_kind(argc > 1 ? argv[1] : "epoll");
+  if (!backend) return evix::complain(backend.error());
+  const std::uint64_t connections = argument(argc, argv, 2, 50);
+  const std::uint64_t echoes = argument(argc, argv, 3, 100'000);
+  const std::uint64_t warm_up = argument(argc, argv, 4, 20'000);
+  Server server(*backend, warm_up, echoes);
   const evix::Address address = server.listen();
   evix::Loop loop;
   std::thread thread([&] {

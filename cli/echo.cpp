@@ -165,8 +165,8 @@ void EchoServer::echo_limit_reached(Session* session) {
 }
 
 void EchoServer::print_totals() const {
-  fmt::print(stderr, "evix echo: {} connections, {} echoes, {} bytes, {} errors\n", connections_,
-             echoes_, bytes_, errors_);
+  fmt::print(stderr, "evix echo: {} connections, {} echoes, {} bytes, {} errors, {} waits\n",
+             connections_, echoes_, bytes_, errors_, loop_.counters().waits);
 }
 
 }  // namespace

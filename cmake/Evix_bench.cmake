@@ -48,7 +48,8 @@ endfunction()
 
 # What replaces malloc cannot be counted below it.
 if(NOT EVIX_SANITIZE)
-  evix_add_bench_test(echo_counts bench_echo_counts 8 2000 500)
+  evix_add_bench_test(echo_counts bench_echo_counts epoll 8 2000 500)
+  evix_add_bench_test(echo_counts_automatic bench_echo_counts automatic 8 2000 500)
   evix_add_bench_test(idle_memory bench_idle_memory 2000)
 endif()
 if(EVIX_LIBEV)
@@ -56,11 +57,15 @@ if(EVIX_LIBEV)
   evix_add_bench_test(loop_timers peer_loop_timers 1 1000)
 endif()
 if(TARGET evix_cli)
-  set(bench_subject "$<TARGET_FILE:evix_cli> echo --listen 127.0.0.1:0 --backend epoll --quiet")
+  set(bench_subject_loud "$<TARGET_FILE:evix_cli> echo --listen 127.0.0.1:0 --backend epoll")
+  set(bench_subject "${bench_subject_loud} --quiet")
   set(bench_ratio "${PROJECT_SOURCE_DIR}/scripts/bench/echo-ratio" --rounds 1 --connections 4
       --seconds 0.1 --warm-up 0.1 --subject "${bench_subject}")
   evix_add_bench_test(echo_ratio ${bench_ratio})
   evix_add_bench_test(storm_ratio ${bench_ratio} --storm)
+  evix_add_bench_test(waits_ratio "${PROJECT_SOURCE_DIR}/scripts/bench/waits-ratio" --rounds 1
+                      --connections 4 --echoes 2000 --subject "${bench_subject_loud}" --floor
+                      "$<TARGET_FILE:floor_echo_epoll> --listen 127.0.0.1:0")
   find_program(EVIX_VALGRIND valgrind)
   if(EVIX_VALGRIND AND NOT EVIX_SANITIZE)
     evix_add_bench_test(instructions "${PROJECT_SOURCE_DIR}/scripts/bench/instructions" --echoes

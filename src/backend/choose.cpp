@@ -69,10 +69,6 @@ std::string_view why_never(BackendKind kind) noexcept {
   }
 }
 
-// io_uring is not yet chosen by itself, and a ring is not made only to be able to say that it
-// works.
-constexpr bool automatic_io_uring = false;
-
 struct Made {
   std::unique_ptr<Calls> own_calls;
   std::unique_ptr<PollDriver> driver;  // until it is chosen
@@ -114,49 +110,61 @@ std::string refused(const Made& made) {
 }
 
 bool may_choose(BackendKind kind, BackendKind wanted) noexcept {
-  if (wanted != BackendKind::automatic) return wanted == kind;
-  return kind != BackendKind::sim && (kind != BackendKind::io_uring || automatic_io_uring);
+  return wanted == BackendKind::automatic ? kind != BackendKind::sim : wanted == kind;
+}
+
+// A kernel that lacks some of what a ring is best with is one that has been measured with epoll
+// only (decision 0010), so by itself only a whole one is chosen.
+std::string why_only_by_name(BackendKind kind, const Made& made) {
+  if (kind != BackendKind::io_uring || made.backend == nullptr) return "";
+  const std::vector<std::string> lacking = made.backend->fallbacks();
+  if (lacking.empty()) return "";
+  return "works, and is chosen by name only, because " + lacking.front();
 }
 
 std::string_view why_not_chosen(BackendKind kind, BackendKind wanted) noexcept {
   if (kind == BackendKind::sim) return "works; simulates, so it is never chosen by itself";
-  if (wanted != BackendKind::automatic) return "works; another one was asked for";
-  return may_choose(kind, wanted) ? "works; a better one was found"
-                                  : "works; it is new, so it is never chosen by itself";
+  return wanted == BackendKind::automatic ? "works; a better one was found"
+                                          : "works; another one was asked for";
 }
 
 struct Wish {
   BackendKind wanted;
   std::uint64_t sim_seed;
-  bool tries_all;  // for the report
+  bool tries_all;  // for the report; else only until one is chosen
 };
+
+void take(Made made, Calls& calls, BufferPool& pool, Made& chosen) {
+  chosen = std::move(made);
+  if (chosen.backend != nullptr) return;
+  Calls& used = chosen.own_calls != nullptr ? *chosen.own_calls : calls;
+  chosen.backend = make_readiness_backend(std::move(chosen.driver), used, pool);
+}
 
 // Fills the report and returns what was made for the chosen one.
 Made choose(const Wish& wish, Calls& calls, BufferPool& pool, BackendReport& report) {
+  const bool automatic = wish.wanted == BackendKind::automatic;
   Made chosen;
   for (const BackendKind kind : preference) {
-    BackendChoice choice{kind, false, false, std::string(why_never(kind))};
     const bool wanted = may_choose(kind, wish.wanted) && chosen.backend == nullptr;
-    const bool skipped = kind == BackendKind::io_uring && !wanted && !wish.tries_all;
-    if (choice.reason.empty() && skipped) {
-      choice.reason = "not tried";
-    } else if (choice.reason.empty()) {
+    BackendChoice choice{kind, false, false, std::string(why_never(kind))};
+    if (choice.reason.empty() && !wanted && !wish.tries_all) choice.reason = "not tried";
+    if (choice.reason.empty()) {
       Made made = make_kind(kind, wish.sim_seed, calls, pool);
       choice.available = made.driver != nullptr || made.backend != nullptr;
-      choice.chosen = choice.available && wanted;
       if (!choice.available) {
         choice.reason = refused(made);
-      } else if (choice.chosen) {
-        choice.reason = wish.wanted == kind ? "asked for" : "the best that works here";
-        report.chosen = kind;
-        chosen = std::move(made);
-        if (chosen.backend == nullptr) {
-          Calls& used = chosen.own_calls != nullptr ? *chosen.own_calls : calls;
-          chosen.backend = make_readiness_backend(std::move(chosen.driver), used, pool);
-        }
-        report.fallbacks = chosen.backend->fallbacks();
-      } else {
+      } else if (!wanted) {
         choice.reason = why_not_chosen(kind, wish.wanted);
+      } else if (automatic) {
+        choice.reason = why_only_by_name(kind, made);
+      }
+      choice.chosen = choice.reason.empty();
+      if (choice.chosen) {
+        choice.reason = automatic ? "the best that works here" : "asked for";
+        report.chosen = kind;
+        take(std::move(made), calls, pool, chosen);
+        report.fallbacks = chosen.backend->fallbacks();
       }
     }
     report.choices.push_back(std::move(choice));
