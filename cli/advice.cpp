@@ -61,7 +61,8 @@ std::string advice(const Error& error) {
     return "the whole system is out of descriptors: raise fs.file-max";
   }
   if (error == Errc::backend_unknown || error == Errc::backend_unavailable) {
-    return "'evix doctor' tells which backends work here, and why the others do not";
+    return "'evix doctor' tells which backends work here, and why the others do not; without "
+           "--backend the environment variable EVIX_BACKEND decides";
   }
   if (error == Errc::invalid_address) {
     return "write ADDRESS:PORT with numbers, such as 127.0.0.1:3000 or [::1]:3000";
@@ -83,7 +84,7 @@ std::expected<Loop, int> make_network_loop(const LoopOptions& options) {
   if (loop->backend() == BackendKind::sim) {
     fmt::print(stderr,
                "evix: the backend sim has sockets in its own memory only and reaches no network\n"
-               "      choose epoll or poll\n");
+               "      choose automatic, io_uring, epoll or poll\n");
     return std::unexpected(exit_failed);
   }
   return std::move(*loop);

@@ -64,10 +64,11 @@ class EchoServer {
 };
 
 int EchoServer::run() {
+  // An echo is never worth waiting for more: no_delay.
   const auto stop = [this](int) { loop_.stop(); };
   for (const Result<void>& started :
        {interrupt_signal_.start(SIGINT, stop), terminate_signal_.start(SIGTERM, stop),
-        listener_.listen(options_.address)}) {
+        listener_.listen(options_.address, {.no_delay = true})}) {
     if (!started) return complain_with_advice(started.error());
   }
   const Result<Address> address = listener_.local_address();
@@ -91,9 +92,6 @@ void EchoServer::accepted(Result<TcpStream> stream) {
   Session* const session = free_sessions_.back();
   free_sessions_.pop_back();
   session->stream = std::move(*stream);
-  // An echo is never worth waiting for more. Fails only for a connection that has failed already,
-  // which the receive reports.
-  (void)session->stream.set_no_delay(true);
   start_receiving(session);
 }
 

@@ -38,8 +38,8 @@ Address address_or_reject(const std::string& option, const std::string& text) {
 
 std::string backend_names() {
   std::string names;
-  for (const BackendKind kind : {BackendKind::automatic, BackendKind::epoll, BackendKind::poll,
-                                 BackendKind::sim, BackendKind::io_uring, BackendKind::kqueue}) {
+  for (const BackendKind kind : {BackendKind::automatic, BackendKind::io_uring, BackendKind::epoll,
+                                 BackendKind::kqueue, BackendKind::poll, BackendKind::sim}) {
     if (!names.empty()) names += ", ";
     names += to_string(kind);
   }

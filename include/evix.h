@@ -80,7 +80,7 @@ enum {
   EVIX_EQUEUEFULL = -5004,      /**< the send queue is at its hard cap */
   EVIX_EADDRESS = -5005,        /**< the text is not ADDRESS:PORT */
   EVIX_EBACKENDUNKNOWN = -5006, /**< no backend has that name */
-  EVIX_EBACKEND = -5007,        /**< this backend cannot be used here; evix_last_error() says why */
+  EVIX_EBACKEND = -5007,        /**< this backend cannot be used here; `evix doctor` says why */
   EVIX_EREGISTERED = -5008,     /**< the descriptor is registered in a way that cannot be shared */
   EVIX_EBUSY = -5009,           /**< already in flight, or not allowed inside this callback */
   EVIX_ENOTCONNECTED = -5010,   /**< the stream is not connected: not yet, or no more */
@@ -157,7 +157,8 @@ EVIX_API evix_backend_t* evix_io_uring_backend(void);
 EVIX_API evix_backend_t* evix_poll_backend(void);
 /** Simulated: virtual time, seeded order. */
 EVIX_API evix_backend_t* evix_sim_backend(void);
-/** The built-in backend with this name ("epoll", "poll", "sim" ...); NULL: evix_last_error(). */
+/** The built-in backend with this name ("io_uring", "epoll", "poll", "sim" ...); NULL:
+ * evix_last_error(). */
 EVIX_API evix_backend_t* evix_backend_by_name(const char* name);
 
 /**
@@ -247,9 +248,12 @@ EVIX_API uint64_t evix_loop_now_ns(evix_loop_t* loop);
 /** Reads the clock anew, for callbacks that work long. */
 EVIX_API int evix_loop_update_now(evix_loop_t* loop);
 
-/** "epoll", "poll", "sim", "custom"; NULL when the loop is stale. */
+/** "io_uring", "epoll", "poll", "sim", "custom"; NULL when the loop is stale. */
 EVIX_API const char* evix_loop_backend_name(evix_loop_t* loop);
-/** How the backend was chosen, one line for each there is. Convention 8. */
+/**
+ * How the backend was chosen: a line on who decided, one for each backend (`*` chosen, `+` works,
+ * `-` does not or was not tried), one for each fallback. Convention 8.
+ */
 EVIX_API int evix_loop_backend_report(evix_loop_t* loop, char* text, size_t size);
 
 /** A pointer of the program's; evix does not look at it. */
@@ -511,6 +515,7 @@ typedef struct evix_listen_options {
   int reuse_port;          /**< 1: SO_REUSEPORT */
   int ipv6_only;           /**< 1: IPV6_V6ONLY */
   uint64_t retry_delay_ns; /**< after an accept failed for want of descriptors; 100 ms */
+  int no_delay;            /**< 1: TCP_NODELAY for all that are accepted, without a call for each */
 } evix_listen_options_t;
 
 /**
@@ -574,10 +579,15 @@ EVIX_API int evix_stream_send(evix_stream_t* stream, const void* bytes, size_t s
                               evix_stream_fn callback, void* data);
 /**
  * Sends without a callback; what the kernel does not take at once is copied. A later failure is
- * reported to the next operation. @return EVIX_EQUEUEFULL: nothing was taken.
+ * reported to the next operation. With io_uring up to 4 KiB go out at the end of the turn, and not
+ * at all when the process ends before that. @return EVIX_EQUEUEFULL: nothing was taken.
  */
 EVIX_API int evix_stream_send_copy(evix_stream_t* stream, const void* bytes, size_t size);
-/** Sends what the kernel takes now. @return how many bytes, or a negative code. */
+/**
+ * Sends what the kernel takes now; with io_uring up to 4 KiB are taken before the kernel is asked,
+ * at the end of the turn: a stream that is closed at once while its peer reads nothing can lose
+ * them, one that is closed gracefully does not. @return how many bytes, or a negative code.
+ */
 EVIX_API int64_t evix_stream_try_send(evix_stream_t* stream, const void* bytes, size_t size);
 /** Half-close: the peer sees the end after all queued sends. @param callback may be NULL. */
 EVIX_API int evix_stream_shutdown(evix_stream_t* stream, evix_stream_fn callback, void* data);

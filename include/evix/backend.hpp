@@ -12,10 +12,7 @@
  */
 namespace evix {
 
-/**
- * A way to wait for the kernel. `automatic` takes the first that works here: io_uring where the
- * kernel refuses nothing of it (Linux 6.1 and later), epoll, poll.
- */
+/** A way to wait for the kernel. `automatic` takes the best one that works here. */
 enum class BackendKind : unsigned char {
   automatic,
   epoll,     ///< Linux, epoll(7)
@@ -35,8 +32,7 @@ EVIX_API std::string_view to_string(BackendKind kind) noexcept;
 /** What was decided about one backend, and why. */
 struct BackendChoice {
   BackendKind kind = BackendKind::automatic;
-  bool available = false;  ///< works here, now; false as well when `reason` is "not tried", as it
-                           ///< is in a loop's report for all after the chosen one
+  bool available = false;  ///< works here, now; false as well when `reason` is "not tried"
   bool chosen = false;
   std::string reason;  ///< why it was chosen, or why not
 };

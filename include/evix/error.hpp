@@ -30,7 +30,7 @@ enum class Errc : int {
   queue_full,           ///< the send queue of the stream or of the loop has reached its hard cap
   invalid_address,      ///< the text is not ADDRESS:PORT
   backend_unknown,      ///< no backend has that name
-  backend_unavailable,  ///< this backend cannot be used here; the loop's report says why
+  backend_unavailable,  ///< this backend cannot be used here; probe_backends() says why
   already_registered,   ///< the descriptor is registered already in a way that cannot be shared
   busy,                 ///< the same operation is already in flight on this handle
   not_connected,        ///< the stream is not connected: not yet, or no more

@@ -164,7 +164,7 @@ class EVIX_API Loop {
   /** As create(); throws std::system_error with the message when it fails. */
   Loop();
   explicit Loop(const LoopOptions& options);
-  /** @return backend_unknown or backend_unavailable with the reason, or what the kernel said. */
+  /** @return backend_unknown, backend_unavailable (probe_backends() says why), or what failed. */
   [[nodiscard]] static Result<Loop> create(const LoopOptions& options = {});
 
   Loop(Loop&&) noexcept;

@@ -134,7 +134,8 @@ class EVIX_API TcpStream : public Handle {
             std::source_location location = std::source_location::current());
   /**
    * Sends without a callback; what the kernel does not take at once is copied and queued. A later
-   * failure is reported to the next operation on the stream.
+   * failure is reported to the next operation on the stream. With io_uring up to 4 KiB go out at
+   * the end of the turn, as with try_send(), and not at all when the process ends before that.
    * @return queue_full (nothing was taken), closed, or the error that the stream has;
    * not_enough_memory when the rest could not be copied: the stream then sends no more.
    */
@@ -201,6 +202,8 @@ struct ListenOptions {
   bool reuse_address = true;  ///< SO_REUSEADDR
   bool reuse_port = false;    ///< SO_REUSEPORT
   bool ipv6_only = false;     ///< IPV6_V6ONLY
+  /** TCP_NODELAY for all that are accepted: they inherit it, which saves a call for each. */
+  bool no_delay = false;
   /**
    * After an accept failed for want of descriptors or memory (reported once): how long to wait
    * before the next try, unless a stream of this loop is closed earlier.

@@ -26,7 +26,8 @@ namespace evix {
  *   or one opened with O_PATH is an error at once (EBADF).
  * - The descriptor stays the caller's. stop() first, then close it: after stop() returns the kernel
  *   watches it no more. If it is closed while watched, poll reports Ready::invalid once and stops;
- *   epoll cannot see it and reports nothing.
+ *   epoll cannot see it and reports nothing; io_uring keeps the file open until stop(), so that the
+ *   other end hears of the close only then.
  * - One registered by a stream or listener of the same loop: Errc::already_registered.
  */
 class EVIX_API Watcher : public Handle {

@@ -69,6 +69,9 @@ std::string_view why_never(BackendKind kind) noexcept {
   }
 }
 
+// Decision 0010. And a ring is not made only to be able to say that it works.
+constexpr bool automatic_io_uring = false;
+
 struct Made {
   std::unique_ptr<Calls> own_calls;
   std::unique_ptr<PollDriver> driver;  // until it is chosen
@@ -110,61 +113,50 @@ std::string refused(const Made& made) {
 }
 
 bool may_choose(BackendKind kind, BackendKind wanted) noexcept {
-  return wanted == BackendKind::automatic ? kind != BackendKind::sim : wanted == kind;
-}
-
-// A kernel that lacks some of what a ring is best with is one that has been measured with epoll
-// only (decision 0010), so by itself only a whole one is chosen.
-std::string why_only_by_name(BackendKind kind, const Made& made) {
-  if (kind != BackendKind::io_uring || made.backend == nullptr) return "";
-  const std::vector<std::string> lacking = made.backend->fallbacks();
-  if (lacking.empty()) return "";
-  return "works, and is chosen by name only, because " + lacking.front();
+  if (wanted != BackendKind::automatic) return wanted == kind;
+  return kind != BackendKind::sim && (kind != BackendKind::io_uring || automatic_io_uring);
 }
 
 std::string_view why_not_chosen(BackendKind kind, BackendKind wanted) noexcept {
   if (kind == BackendKind::sim) return "works; simulates, so it is never chosen by itself";
-  return wanted == BackendKind::automatic ? "works; a better one was found"
-                                          : "works; another one was asked for";
+  if (wanted != BackendKind::automatic) return "works; another one was asked for";
+  return may_choose(kind, wanted)
+             ? "works; a better one was found"
+             : "works; sends at the end of a turn, so it is never chosen by itself";
 }
 
 struct Wish {
   BackendKind wanted;
   std::uint64_t sim_seed;
-  bool tries_all;  // for the report; else only until one is chosen
+  bool tries_all;  // for the report
 };
-
-void take(Made made, Calls& calls, BufferPool& pool, Made& chosen) {
-  chosen = std::move(made);
-  if (chosen.backend != nullptr) return;
-  Calls& used = chosen.own_calls != nullptr ? *chosen.own_calls : calls;
-  chosen.backend = make_readiness_backend(std::move(chosen.driver), used, pool);
-}
 
 // Fills the report and returns what was made for the chosen one.
 Made choose(const Wish& wish, Calls& calls, BufferPool& pool, BackendReport& report) {
-  const bool automatic = wish.wanted == BackendKind::automatic;
   Made chosen;
   for (const BackendKind kind : preference) {
-    const bool wanted = may_choose(kind, wish.wanted) && chosen.backend == nullptr;
     BackendChoice choice{kind, false, false, std::string(why_never(kind))};
-    if (choice.reason.empty() && !wanted && !wish.tries_all) choice.reason = "not tried";
-    if (choice.reason.empty()) {
+    const bool wanted = may_choose(kind, wish.wanted) && chosen.backend == nullptr;
+    const bool skipped = kind == BackendKind::io_uring && !wanted && !wish.tries_all;
+    if (choice.reason.empty() && skipped) {
+      choice.reason = "not tried";
+    } else if (choice.reason.empty()) {
       Made made = make_kind(kind, wish.sim_seed, calls, pool);
       choice.available = made.driver != nullptr || made.backend != nullptr;
+      choice.chosen = choice.available && wanted;
       if (!choice.available) {
         choice.reason = refused(made);
-      } else if (!wanted) {
-        choice.reason = why_not_chosen(kind, wish.wanted);
-      } else if (automatic) {
-        choice.reason = why_only_by_name(kind, made);
-      }
-      choice.chosen = choice.reason.empty();
-      if (choice.chosen) {
-        choice.reason = automatic ? "the best that works here" : "asked for";
+      } else if (choice.chosen) {
+        choice.reason = wish.wanted == kind ? "asked for" : "the best that works here";
         report.chosen = kind;
-        take(std::move(made), calls, pool, chosen);
+        chosen = std::move(made);
+        if (chosen.backend == nullptr) {
+          Calls& used = chosen.own_calls != nullptr ? *chosen.own_calls : calls;
+          chosen.backend = make_readiness_backend(std::move(chosen.driver), used, pool);
+        }
         report.fallbacks = chosen.backend->fallbacks();
+      } else {
+        choice.reason = why_not_chosen(kind, wish.wanted);
       }
     }
     report.choices.push_back(std::move(choice));

@@ -25,9 +25,8 @@ struct BackendWish {
 };
 
 /**
- * Tries, in order, until one works: io_uring, epoll, poll; only the wanted one when it is named in
- * the wish or, for an automatic wish, in EVIX_BACKEND. Falls back only when the choice is
- * automatic.
+ * Tries, in order: epoll, poll; only the wanted one when it is named in the wish or, for an
+ * automatic wish, in EVIX_BACKEND. Falls back only when the choice is automatic.
  */
 Result<ChosenBackend> choose_backend(const BackendWish& wish, Calls& calls, BufferPool& pool);
 

@@ -43,6 +43,7 @@ ListenOptions to_cxx(const evix_listen_options_t& options) noexcept {
   wanted.reuse_address = options.no_reuse_address == 0;
   wanted.reuse_port = options.reuse_port != 0;
   wanted.ipv6_only = options.ipv6_only != 0;
+  wanted.no_delay = options.no_delay != 0;
   if (options.retry_delay_ns != 0) wanted.retry_delay = to_duration(options.retry_delay_ns);
   return wanted;
 }

@@ -412,6 +412,9 @@ int configure(Calls& calls, int handle, const SocketAddress& address,
       return e;
     }
   }
+  if (options.no_delay) {
+    if (const int e = set_flag(calls, handle, IPPROTO_TCP, TCP_NODELAY, true)) return e;
+  }
   if (const int e = calls.bind(handle, address.get(), address.size)) return e;
   return calls.listen(handle, options.backlog_max < 1 ? 1 : options.backlog_max);
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "evix.h"
+#include "support/offered.hpp"
 
 namespace {
 
@@ -171,7 +172,8 @@ TEST_P(CIo, SignalsThatCannotBeCaught) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, CIo, testing::Values("epoll", "poll"),
-                         [](const auto& tested) { return std::string(tested.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Backends, CIo, testing::ValuesIn(evix::test::offered_names({"epoll", "poll", "io_uring"})),
+    [](const auto& tested) { return std::string(tested.param); });
 
 }  // namespace

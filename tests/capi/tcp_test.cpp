@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "evix.h"
+#include "support/offered.hpp"
 
 namespace {
 
@@ -248,7 +249,9 @@ TEST_P(CTcp, NullArgumentsAreRefused) {
   EXPECT_EQ(evix_stream_try_send(server, nullptr, 1), -EINVAL);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, CTcp, testing::Values("epoll", "poll", "sim"),
+INSTANTIATE_TEST_SUITE_P(Backends, CTcp,
+                         testing::ValuesIn(evix::test::offered_names({"epoll", "poll", "sim",
+                                                                      "io_uring"})),
                          [](const auto& tested) { return std::string(tested.param); });
 
 class CTcpSetup : public testing::Test {

@@ -399,7 +399,7 @@ class Echo(Case):
         for arguments, variable in ((["--backend", "sim"], None), ([], "sim")):
             result = evix("echo", "--listen", "127.0.0.1:0", *arguments, backend=variable)
             self.check_exit(1, result)
-            self.assertIn("choose epoll or poll", result.stderr)
+            self.assertIn("choose automatic, io_uring, epoll or poll", result.stderr)
 
     # At the limit the sanitizer cannot make the pipe with which it reads an object's type, and then
     # calls a good object a bad one.

@@ -37,4 +37,12 @@ inline std::vector<BackendKind> offered(std::initializer_list<BackendKind> kinds
   return here;
 }
 
+/** The same of names, for the C API. */
+inline std::vector<const char*> offered_names(std::initializer_list<const char*> names) {
+  std::vector<const char*> here;
+  std::copy_if(names.begin(), names.end(), std::back_inserter(here),
+               [](const char* name) { return is_offered(backend_kind(name).value()); });
+  return here;
+}
+
 }  // namespace evix::test
