@@ -49,6 +49,11 @@ def usable_backends():
     return [b["name"] for b in report["backends"] if b["available"] and b["name"] != "sim"]
 
 
+def largest_buffer(name):
+    with open(f"/proc/sys/net/ipv4/{name}", encoding="ascii") as file:
+        return int(file.read().split()[2])
+
+
 def start_load(*arguments, stderr=subprocess.PIPE):
     return subprocess.Popen([PROGRAM, "load", *arguments], stdout=subprocess.PIPE, stderr=stderr,
                             text=True, env=CLEAN_ENVIRONMENT)
@@ -336,7 +341,9 @@ class Echo(Case):
             self.check_totals("evix echo: 2 connections, 2 echoes, 2 bytes, 1 errors", errors)
 
     def test_a_slow_reader_gets_every_byte(self):
-        message = os.urandom(1 << 20) * 24  # more than all buffers between the two take
+        # More than all buffers between the two take: Linux 6.16 raised tcp_rmem's largest to 32 MiB.
+        buffers = 2 * (largest_buffer("tcp_rmem") + largest_buffer("tcp_wmem"))
+        message = os.urandom(1 << 20) * (2 + (buffers >> 20))
         for backend in usable_backends():
             with self.subTest(backend=backend), EchoProcess("--backend", backend) as server:
                 with server.connect() as client:
