@@ -2,8 +2,8 @@
 // system call of the server's loop goes through a table that counts, and so does operator new on
 // the server's thread.
 //
-// usage: bench_echo_counts [BACKEND [CONNECTIONS [ECHOES [WARM_UP]]]]  (default epoll 50 100000
-// 20000)
+// usage: bench_echo_counts [BACKEND [CONNECTIONS [ECHOES [WARM_UP]]]]
+// default: epoll 50 100000 20000
 //
 // The server, as `evix echo` does it, runs on one loop and thread; the load on another of each,
 // with one message of 64 bytes in flight on each connection, and compares every byte. Reading the

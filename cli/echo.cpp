@@ -64,10 +64,10 @@ class EchoServer {
 };
 
 int EchoServer::run() {
-  // An echo is never worth waiting for more: no_delay.
   const auto stop = [this](int) { loop_.stop(); };
   for (const Result<void>& started :
        {interrupt_signal_.start(SIGINT, stop), terminate_signal_.start(SIGTERM, stop),
+        // An echo is never worth waiting for more.
         listener_.listen(options_.address, {.no_delay = true})}) {
     if (!started) return complain_with_advice(started.error());
   }

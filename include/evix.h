@@ -157,8 +157,10 @@ EVIX_API evix_backend_t* evix_io_uring_backend(void);
 EVIX_API evix_backend_t* evix_poll_backend(void);
 /** Simulated: virtual time, seeded order. */
 EVIX_API evix_backend_t* evix_sim_backend(void);
-/** The built-in backend with this name ("io_uring", "epoll", "poll", "sim" ...); NULL:
- * evix_last_error(). */
+/**
+ * The built-in backend with this name ("io_uring", "epoll", "poll", "sim" ...); NULL:
+ * evix_last_error().
+ */
 EVIX_API evix_backend_t* evix_backend_by_name(const char* name);
 
 /**

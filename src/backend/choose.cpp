@@ -69,9 +69,6 @@ std::string_view why_never(BackendKind kind) noexcept {
   }
 }
 
-// Decision 0010. And a ring is not made only to be able to say that it works.
-constexpr bool automatic_io_uring = false;
-
 struct Made {
   std::unique_ptr<Calls> own_calls;
   std::unique_ptr<PollDriver> driver;  // until it is chosen
@@ -112,9 +109,10 @@ std::string refused(const Made& made) {
   return "the kernel refuses it: " + make_code(-made.error).message();
 }
 
+// By itself no simulation, and no io_uring: decision 0010.
 bool may_choose(BackendKind kind, BackendKind wanted) noexcept {
   if (wanted != BackendKind::automatic) return wanted == kind;
-  return kind != BackendKind::sim && (kind != BackendKind::io_uring || automatic_io_uring);
+  return kind != BackendKind::sim && kind != BackendKind::io_uring;
 }
 
 std::string_view why_not_chosen(BackendKind kind, BackendKind wanted) noexcept {
@@ -137,6 +135,7 @@ Made choose(const Wish& wish, Calls& calls, BufferPool& pool, BackendReport& rep
   for (const BackendKind kind : preference) {
     BackendChoice choice{kind, false, false, std::string(why_never(kind))};
     const bool wanted = may_choose(kind, wish.wanted) && chosen.backend == nullptr;
+    // A ring is not made only to be able to say that it works.
     const bool skipped = kind == BackendKind::io_uring && !wanted && !wish.tries_all;
     if (choice.reason.empty() && skipped) {
       choice.reason = "not tried";

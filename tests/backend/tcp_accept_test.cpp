@@ -1,6 +1,4 @@
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pwd.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -275,23 +273,6 @@ TEST_P(TcpAccept, ReusePortSharesThePort) {
   EXPECT_TRUE(second.listen(*first.local_address(), shared).has_value());
   TcpListener third(loop);
   EXPECT_EQ(third.listen(*first.local_address()).error().code(), std::errc::address_in_use);
-}
-
-TEST_P(TcpAccept, NoDelayIsInheritedFromTheListener) {
-  EVIX_SKIP_ON(BackendKind::sim, "needs real descriptors");
-  for (const bool wanted : {false, true}) {
-    TcpListener listener(loop);
-    ASSERT_TRUE(listener.listen("127.0.0.1:0", {.no_delay = wanted}));
-    TcpStream accepted;
-    listener.accept([&](Result<TcpStream> stream) { accepted = std::move(*stream); });
-    TcpStream client(loop);
-    client.connect(*listener.local_address(), [](const Result<void>&) {});
-    ASSERT_TRUE(until([&] { return static_cast<bool>(accepted); }));
-    int value = -1;
-    socklen_t size = sizeof value;
-    ASSERT_EQ(::getsockopt(accepted.native(), IPPROTO_TCP, TCP_NODELAY, &value, &size), 0);
-    EXPECT_EQ(value != 0, wanted);
-  }
 }
 
 TEST_P(TcpAccept, AddressOfAnotherMachine) {

@@ -33,6 +33,19 @@ TEST_P(TcpOptions, NoDelay) {
   EXPECT_EQ(option(pair.client, IPPROTO_TCP, TCP_NODELAY), 0);
 }
 
+TEST_P(TcpOptions, NoDelayIsInheritedFromTheListener) {
+  for (const bool wanted : {false, true}) {
+    TcpListener listener(own);
+    ASSERT_TRUE(listener.listen("127.0.0.1:0", {.no_delay = wanted}));
+    TcpStream accepted;
+    listener.accept([&](Result<TcpStream> stream) { accepted = std::move(*stream); });
+    TcpStream client(own);
+    client.connect(*listener.local_address(), [](const Result<void>&) {});
+    ASSERT_TRUE(until(own, [&] { return static_cast<bool>(accepted); }));
+    EXPECT_EQ(option(accepted, IPPROTO_TCP, TCP_NODELAY) != 0, wanted);
+  }
+}
+
 TEST_P(TcpOptions, KeepAlive) {
   Pair pair = make_pair(own);
   EXPECT_EQ(option(pair.client, SOL_SOCKET, SO_KEEPALIVE), 0);

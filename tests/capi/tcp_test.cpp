@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -362,6 +363,28 @@ struct Accepted {
     if (status == 0) static_cast<Accepted*>(data)->streams.push_back(stream);
   }
 };
+
+TEST_F(CTcpSetup, NoDelayIsInheritedFromTheListener) {
+  for (const int wanted : {0, 1}) {
+    evix_listen_options_t options{};
+    options.size = sizeof options;
+    options.no_delay = wanted;
+    Accepted accepted;
+    evix_listener_t* listener =
+        evix_tcp_listen(loop, "127.0.0.1:0", &options, &Accepted::note, &accepted);
+    char address[64];
+    ASSERT_GT(evix_listener_address(listener, address, sizeof address), 0);
+    Statuses connected;
+    ASSERT_NE(evix_tcp_connect(loop, address, nullptr, &Statuses::note, &connected), nullptr);
+    run_until(loop, [&] { return accepted.streams.size() == 1 && connected.all.size() == 1; });
+    int value = -1;
+    socklen_t size = sizeof value;
+    ASSERT_EQ(getsockopt(evix_stream_fd(accepted.streams.front()), IPPROTO_TCP, TCP_NODELAY, &value,
+                         &size),
+              0);
+    EXPECT_EQ(value != 0 ? 1 : 0, wanted);
+  }
+}
 
 TEST(CTcpLimit, IsToldOnceAndGoesOn) {
   evix_loop_options_t options{};
