@@ -95,6 +95,7 @@ class CountingCalls final : public evix::detail::Calls {
   int set_option(int fd, int level, int name, const void* value, socklen_t size) noexcept override {
     return note(CallId::set_option), Calls::set_option(fd, level, name, value, size);
   }
+  int duplicate(int fd) noexcept override { return note(CallId::duplicate), Calls::duplicate(fd); }
   int descriptor_flags(int fd) noexcept override {
     return note(CallId::descriptor_flags), Calls::descriptor_flags(fd);
   }

@@ -581,14 +581,16 @@ EVIX_API int evix_stream_send(evix_stream_t* stream, const void* bytes, size_t s
                               evix_stream_fn callback, void* data);
 /**
  * Sends without a callback; what the kernel does not take at once is copied. A later failure is
- * reported to the next operation. With io_uring up to 4 KiB go out at the end of the turn, and not
- * at all when the process ends before that. @return EVIX_EQUEUEFULL: nothing was taken.
+ * reported to the next operation. With io_uring up to 4 KiB go out at the end of the turn, or at
+ * exit(3) of the loop's thread; not at all when the process ends otherwise before that. @return
+ * EVIX_EQUEUEFULL: nothing was taken.
  */
 EVIX_API int evix_stream_send_copy(evix_stream_t* stream, const void* bytes, size_t size);
 /**
  * Sends what the kernel takes now; with io_uring up to 4 KiB are taken before the kernel is asked,
- * at the end of the turn: a stream that is closed at once while its peer reads nothing can lose
- * them, one that is closed gracefully does not. @return how many bytes, or a negative code.
+ * at the end of the turn. After evix_stream_close() they are sent still, and keep the loop running
+ * until they are, for a minute at most; if they cannot be, the peer is told by a reset.
+ * @return how many bytes, or a negative code.
  */
 EVIX_API int64_t evix_stream_try_send(evix_stream_t* stream, const void* bytes, size_t size);
 /** Half-close: the peer sees the end after all queued sends. @param callback may be NULL. */

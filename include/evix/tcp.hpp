@@ -135,7 +135,8 @@ class EVIX_API TcpStream : public Handle {
   /**
    * Sends without a callback; what the kernel does not take at once is copied and queued. A later
    * failure is reported to the next operation on the stream. With io_uring up to 4 KiB go out at
-   * the end of the turn, as with try_send(), and not at all when the process ends before that.
+   * the end of the turn, as with try_send(), or at exit(3) of the loop's thread; not at all when
+   * the process ends otherwise before that.
    * @return queue_full (nothing was taken), closed, or the error that the stream has;
    * not_enough_memory when the rest could not be copied: the stream then sends no more.
    */
@@ -147,6 +148,8 @@ class EVIX_API TcpStream : public Handle {
    * Sends what the kernel takes now; 0 when it takes nothing or sends are queued. Inside of run()
    * the backend may take up to 4 KiB itself and hand them over at the end of the turn (io_uring
    * does): they are sent in order, and a failure is reported to the next operation on the stream.
+   * After close() they are sent still, and keep run() going until they are, for a minute at most;
+   * if they cannot be, the peer is told by a reset.
    */
   [[nodiscard]] Result<std::size_t> try_send(std::span<const std::byte> bytes);
   /** Half-close: the peer sees the end after all queued sends. shutdown(2) with SHUT_WR. */

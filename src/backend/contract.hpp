@@ -33,7 +33,8 @@
  *   end_run() a backend may copy a few of them and hand them over with the next wait() or
  *   end_run(): they go out before anything that is sent later, a failure is told by the next
  *   operation of the source, and is_busy(), which may hand them over, is true until the
- *   kernel has them all.
+ *   kernel has them all. Those of a source that is detached are sent still; where that is
+ *   impossible, the connection is reset.
  * - settle(source) is to be called before the caller itself ends what is sent (shutdown(2)).
  * - end_run() follows the last next() of an outermost run.
  * - wait(timeout_ns) hands everything asked for to the kernel and waits until something is ready,

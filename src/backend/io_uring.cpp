@@ -1,6 +1,10 @@
 #include "backend/io_uring.hpp"
 
 #include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include "sys/static_tls.hpp"
 
 namespace evix::detail {
 namespace {
@@ -13,7 +17,13 @@ constexpr unsigned enters_before_registering = 64;
 constexpr unsigned entries_per_port = 4;
 
 // Listeners take what has come: an accepted connection is cheap.
-constexpr std::uint8_t connections_max = 64;
+constexpr std::uint8_t accepts_per_turn_max = 64;
+
+// The innermost run of this thread over a ring; the others through outer_run_.
+EVIX_STATIC_TLS constinit thread_local RingBackend* running_here = nullptr;
+
+// When the library is loaded: its handler runs behind those of the program.
+[[maybe_unused]] const int flushing_at_exit = std::atexit(&RingBackend::flush_at_exit);
 
 }  // namespace
 
@@ -25,11 +35,13 @@ RingBackend::RingBackend(Calls& calls, BufferPool& pool)
 }
 
 RingBackend::~RingBackend() {
+  leave_run();
   if (forked()) {
     ring_.abandon();
   } else {
     ring_.close();
   }
+  abandon_lingering(forked());
   buffers_.close(forked());
 }
 
@@ -81,7 +93,8 @@ int RingBackend::after_fork() {
   ring_.abandon();
   buffers_.close(true);
   owner_ = nullptr;
-  collecting_ = false;
+  leave_run();
+  abandon_lingering(true);
   for (const Connection& connection : connections_) (void)calls_.close(connection.handle);
   connections_.clear();
   // What the parent has received is the parent's.
@@ -104,9 +117,32 @@ int RingBackend::rebuild() {
   return open();
 }
 
+void RingBackend::begin_run() noexcept {
+  collecting_ = true;
+  outer_run_ = std::exchange(running_here, this);
+}
+
+// Runs of several loops in one thread are nested and end in turn, except where one is destroyed.
+void RingBackend::leave_run() noexcept {
+  if (!std::exchange(collecting_, false)) return;
+  RingBackend** run = &running_here;
+  while (*run != nullptr && *run != this) run = &(*run)->outer_run_;
+  if (*run == this) *run = outer_run_;
+}
+
+// exit(3) in a callback: what the program sent in this turn goes out, as it would have done at once
+// elsewhere. Only what this thread's loops have; others go on running meanwhile.
+void RingBackend::flush_at_exit() noexcept {
+  for (RingBackend* run = running_here; run != nullptr; run = run->outer_run_) {
+    if (run->forked() || run->owner_ != current_thread()) continue;
+    run->arm_listed();
+    (void)run->hand_over();
+  }
+}
+
 void RingBackend::end_run() noexcept {
+  leave_run();
   if (forked() || !ring_.is_open() || owner_ != current_thread()) return;
-  collecting_ = false;
   enters_ = 0;
   if (has_batches()) (void)hand_over();
   ring_.unregister_self();
@@ -118,7 +154,9 @@ int RingBackend::wait(std::int64_t timeout_ns) {
   if (owner_ != current_thread() || !ring_.is_open()) {
     if (const int error = bind_to_this_thread(); error < 0) return error;
   }
-  collecting_ = true;
+  if (!collecting_) begin_run();
+  if (lingering_.size() != 0) [[unlikely]]
+    timeout_ns = limit_lingering(timeout_ns);
   if (ring_.completions() != 0) renew_leftovers();
   ++turn_;
   if (queue_overflowed_) find_unqueued();
@@ -360,7 +398,7 @@ bool RingBackend::visit(Source& source) noexcept {
     source.turn = turn_;
     source.visits = 0;
   }
-  const std::uint8_t most = source.kind == SourceKind::listener ? connections_max : visits_max;
+  const std::uint8_t most = source.kind == SourceKind::listener ? accepts_per_turn_max : visits_max;
   if (source.visits == most) return false;
   ++source.visits;
   return true;

@@ -56,6 +56,16 @@ struct UnsentBytes {
   std::size_t done = 0;
 };
 
+/**
+ * A stream that was closed with bytes that try_send() took and the kernel did not yet: a duplicate
+ * of its descriptor sends them, as the kernel goes on with what it has of a closed socket.
+ */
+struct LingeringStream : Source {
+  std::uint32_t slot = 0;
+  std::int64_t until_ns = 0;
+  bool ended = false;
+};
+
 struct RingPort;
 
 /** Bytes that try_send() copied, for the next call. */
@@ -104,6 +114,8 @@ struct RingPort {
   bool has_connections : 1 = false;  ///< accepted, not given yet
   bool batched : 1 = false;          ///< has one of the batches
   bool unsent : 1 = false;           ///< has bytes in RingBackend::unsent_
+  bool full : 1 =
+      false;  ///< the kernel did not take all the last time: it is asked, not a copy made
 
   static constexpr std::uint8_t no_end = UINT8_MAX;
   bool has_end() const noexcept { return kept_errno != no_end; }
@@ -162,6 +174,9 @@ class RingBackend final : public Backend {
   BufferPool& buffers() noexcept override { return pool_; }
   std::vector<std::string> fallbacks() const override { return ring_.fallbacks(); }
 
+  /** What the runs of this thread have collected goes to the kernel. For exit(3). */
+  static void flush_at_exit() noexcept;
+
  private:
   struct Connection {
     std::uint32_t slot;
@@ -193,6 +208,8 @@ class RingBackend final : public Backend {
 
   // ---- The ring ----
   bool forked() const noexcept { return fork_generation_ != fork_generation(); }
+  void begin_run() noexcept;
+  void leave_run() noexcept;
   int bind_to_this_thread();
   void drop_ring() noexcept;
   int enter(std::int64_t timeout_ns);
@@ -273,6 +290,14 @@ class RingBackend final : public Backend {
   void cancel_out(RingPort& port, Op& op) noexcept;
   void drop_out(RingPort& port) noexcept;
 
+  // ---- Closed and not sent yet ----
+  void keep_sending(RingPort& port) noexcept;
+  LingeringStream* make_lingering(native_handle handle) noexcept;
+  void end_lingering(LingeringStream& stream, bool sent) noexcept;
+  std::int64_t limit_lingering(std::int64_t timeout_ns) noexcept;
+  void abandon_lingering(bool inherited) noexcept;
+  void reset_when_closed(native_handle handle) noexcept;
+
   // ---- Watched ----
   Started start_watch(WatchOp& op);
   void arm_poll(RingPort& port) noexcept;
@@ -304,9 +329,12 @@ class RingBackend final : public Backend {
 
   std::unique_ptr<Batches> batches_;                       // what try_send() copied in this turn
   std::unordered_map<std::uint32_t, UnsentBytes> unsent_;  // by slot of the port; slow peers only
+  Slab<LingeringStream> lingering_;
+  std::int64_t lingering_next_ns_ = 0;  // when the first of them has lingered enough
 
-  ThreadId owner_ = nullptr;  // the only one that may enter; null: nobody yet
-  unsigned enters_ = 0;       // of this run
+  RingBackend* outer_run_ = nullptr;  // of this thread, around the one of this loop
+  ThreadId owner_ = nullptr;          // the only one that may enter; null: nobody yet
+  unsigned enters_ = 0;               // of this run
   std::uint32_t fork_generation_ = fork_generation();
   bool dropping_ = false;
   std::string why_;

@@ -288,8 +288,7 @@ native_handle RingBackend::take_connection(RingPort& port) noexcept {
 
 // As a listener that is closed refuses those that wait: with a reset.
 void RingBackend::refuse_connection(native_handle handle) noexcept {
-  const linger reset{1, 0};
-  if (!forked()) (void)calls_.set_option(handle, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  if (!forked()) reset_when_closed(handle);
   (void)calls_.close(handle);
 }
 

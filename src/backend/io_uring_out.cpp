@@ -12,6 +12,10 @@ namespace {
 // about this much.
 constexpr std::size_t batch_max = 4096;
 
+// A closed stream's bytes for a peer that does not read: as long as Linux keeps a socket whose
+// other end is silent behind its last FIN (tcp_fin_timeout, tcp(7)).
+constexpr std::int64_t lingering_max_ns = 60'000'000'000;
+
 }  // namespace
 
 // ---- Sends that the caller keeps --------------------------------------------------------------
@@ -162,13 +166,16 @@ void RingBackend::cancel_out(RingPort& port, Op& op) noexcept {
 // ---- Bytes that nobody keeps -----------------------------------------------------------------
 
 std::int64_t RingBackend::send_now(RingPort& port, std::span<const std::byte> bytes) noexcept {
-  return calls_.send(port.source->handle, bytes.data(), std::min(bytes.size(), transfer_size_max));
+  const std::int64_t count =
+      calls_.send(port.source->handle, bytes.data(), std::min(bytes.size(), transfer_size_max));
+  port.full = count != static_cast<std::int64_t>(bytes.size());
+  return count;
 }
 
 std::int64_t RingBackend::try_send(Source& source, std::span<const std::byte> bytes) noexcept {
   RingPort& port = port_of(source);
   const bool plain = collecting_ && source.out == nullptr && !port.sending() &&
-                     port.send_errno == 0 && bytes.size() - 1 < batch_max;
+                     port.send_errno == 0 && !port.full && bytes.size() - 1 < batch_max;
   if (!plain) [[unlikely]]
     return try_send_otherwise(port, bytes);
   if (!has_batch_room(bytes.size()) && !make_batch_room(bytes.size())) [[unlikely]]
@@ -308,6 +315,7 @@ Source* RingBackend::absorb_batch(RingPort& port, std::int32_t result) noexcept 
   const std::byte* bytes = batch.bytes;
   end_batch(batch);
   if (static_cast<std::size_t>(result) == size) return nullptr;
+  port.full = true;
   list(port);
   if (result < 0 && !is_to_be_repeated(result)) {
     note_failure(port, result);
@@ -338,6 +346,10 @@ Source* RingBackend::absorb_unsent(RingPort& port, std::int32_t result) noexcept
   if (failed || unsent.done == unsent.bytes.size()) {
     unsent_.erase(port.slot);
     port.unsent = false;
+    if (port.source->lingers) {
+      end_lingering(static_cast<LingeringStream&>(*port.source), !failed);
+      return nullptr;
+    }
   }
   list(port);
   return nullptr;
@@ -350,17 +362,106 @@ int RingBackend::settle(Source& source) noexcept {
   return port.sending() ? -EAGAIN : 0;
 }
 
-// The descriptor is about to be closed: what try_send() took goes out as far as the kernel takes
-// it.
+// The descriptor is about to be closed: what try_send() took and the kernel does not take now is
+// sent later.
 void RingBackend::drop_out(RingPort& port) noexcept {
   (void)settle(*port.source);
   if (port.out_armed) stop(port, Role::out);
   if (port.batched) {
-    (void)take_back(token_of(port, Role::batch));
-    end_batch(batch_of(port));
+    // The kernel has it, or gives no answer: the completion is lost in an overflow, the ring
+    // refused.
+    const bool unsubmitted = take_back(token_of(port, Role::batch));
+    if (unsubmitted) (void)absorb_batch(port, -EAGAIN);
+    if (port.batched) end_batch(batch_of(port));
   }
-  if (port.unsent) unsent_.erase(port.slot);
+  if (port.unsent) keep_sending(port);
+}
+
+// ---- Closed and not sent yet -----------------------------------------------------------------
+
+// Without a duplicate (descriptor limit, memory) the peer is told by a reset: never a clean end
+// behind a part.
+void RingBackend::keep_sending(RingPort& port) noexcept {
+  const native_handle handle = port.source->handle;
   port.unsent = false;
+  LingeringStream* stream = make_lingering(handle);
+  if (stream == nullptr) {
+    unsent_.erase(port.slot);
+    reset_when_closed(handle);
+    return;
+  }
+  auto bytes = unsent_.extract(port.slot);
+  bytes.key() = stream->interest.slot;
+  unsent_.insert(std::move(bytes));
+  RingPort& own = port_of(*stream);
+  own.unsent = true;
+  list(own);
+}
+
+LingeringStream* RingBackend::make_lingering(native_handle handle) noexcept {
+  LingeringStream* stream = nullptr;
+  try {
+    stream = lingering_.make();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  stream->handle = calls_.duplicate(handle);
+  if (stream->handle < 0 || make_port(*stream) == nullptr) {
+    if (stream->handle >= 0) (void)calls_.close(stream->handle);
+    lingering_.free(stream);
+    return nullptr;
+  }
+  stream->lingers = true;
+  stream->until_ns = calls_.clock_now() + lingering_max_ns;
+  if (lingering_.size() == 1) lingering_next_ns_ = stream->until_ns;
+  return stream;
+}
+
+void RingBackend::end_lingering(LingeringStream& stream, bool sent) noexcept {
+  if (stream.ended) return;
+  stream.ended = true;  // what stop() absorbs does not end it once more
+  RingPort& port = port_of(stream);
+  if (port.out_armed) stop(port, Role::out);
+  if (port.unsent) unsent_.erase(port.slot);
+  const native_handle handle = stream.handle;
+  free_port(port);
+  lingering_.free(&stream);
+  if (!sent) reset_when_closed(handle);
+  (void)calls_.close(handle);
+}
+
+// How long a wait may be; whoever has had their time is reset.
+std::int64_t RingBackend::limit_lingering(std::int64_t timeout_ns) noexcept {
+  const std::int64_t now = calls_.clock_now();
+  if (now >= lingering_next_ns_) {
+    lingering_next_ns_ = INT64_MAX;
+    lingering_.for_each([this, now](LingeringStream& stream) {
+      if (now < stream.until_ns) {
+        lingering_next_ns_ = std::min(lingering_next_ns_, stream.until_ns);
+      } else {
+        end_lingering(stream, false);
+      }
+    });
+    if (lingering_.size() == 0) return 0;  // nothing else may keep the loop
+  }
+  const std::int64_t left = lingering_next_ns_ - now;
+  return timeout_ns < 0 ? left : std::min(timeout_ns, left);
+}
+
+// A peer that gets a part must not take it for all (socket(7), SO_LINGER).
+void RingBackend::reset_when_closed(native_handle handle) noexcept {
+  const linger reset{1, 0};
+  (void)calls_.set_option(handle, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+}
+
+// The ring is gone. Those that a child inherited are the parent's to send.
+void RingBackend::abandon_lingering(bool inherited) noexcept {
+  lingering_.for_each([this, inherited](LingeringStream& stream) {
+    free_port(port_of(stream));
+    if (!inherited) reset_when_closed(stream.handle);
+    (void)calls_.close(stream.handle);
+    lingering_.free(&stream);
+  });
 }
 
 }  // namespace evix::detail

@@ -136,6 +136,8 @@ int Calls::set_option(int fd, int level, int name, const void* value, socklen_t 
   return or_errno(::setsockopt(fd, level, name, value, size));
 }
 
+int Calls::duplicate(int fd) noexcept { return or_errno(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
+
 int Calls::descriptor_flags(int fd) noexcept { return or_errno(::fcntl(fd, F_GETFL)); }
 
 int Calls::set_nonblocking(int fd, int flags) noexcept {

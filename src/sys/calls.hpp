@@ -37,6 +37,7 @@ enum class CallId : std::uint8_t {
   peer_name,
   get_option,
   set_option,
+  duplicate,
   descriptor_flags,
   set_nonblocking,
   epoll_create,
@@ -83,6 +84,8 @@ class Calls {
   virtual int peer_name(int fd, sockaddr* address, socklen_t* size) noexcept;
   virtual int get_option(int fd, int level, int name, void* value, socklen_t* size) noexcept;
   virtual int set_option(int fd, int level, int name, const void* value, socklen_t size) noexcept;
+  /** fcntl(F_DUPFD_CLOEXEC). */
+  virtual int duplicate(int fd) noexcept;
   /** fcntl(F_GETFL): -EBADF for a closed descriptor; O_PATH is in the result. */
   virtual int descriptor_flags(int fd) noexcept;
   /** fcntl(F_SETFL) with O_NONBLOCK added to `flags`, as descriptor_flags() gave them. */

@@ -348,18 +348,6 @@ TEST_F(IoUringCalls, StartedAndStoppedInATurnNeverReachesTheKernel) {
 
 // ---- Bytes that try_send() copies --------------------------------------------------------------
 
-/** Runs `act` in a callback of `loop` and leaves run(). */
-template <class Act>
-void in_callback(Loop& loop, Act act) {
-  const KeepAlive keep = loop.keep_alive();
-  Timer timer(loop);
-  timer.after(1ns, [&] {
-    act();
-    loop.stop();
-  });
-  ASSERT_EQ(loop.run(), 0);
-}
-
 TEST_P(IoUring, CopiesGoOutAtTheEndOfTheRun) {
   Pair pair = make_pair();
   in_callback(loop, [&] { ASSERT_TRUE(pair.client.send_copy("bye")); });
@@ -444,47 +432,6 @@ TEST_P(IoUring, ShutdownCloseAndGracefulCloseComeBehindTheCopies) {
     EXPECT_EQ(inbox.text, "last words") << way;
     EXPECT_EQ(inbox.ends, 1) << way;
   }
-}
-
-TEST_P(IoUring, CopiesForAPeerThatDoesNotReadWaitAndThenGoOut) {
-  Pair pair = make_pair();
-  const std::size_t stuffed = stuff(pair.client);
-  in_callback(loop, [&] { EXPECT_EQ(pair.client.try_send(bytes_of("waits")).value_or(0), 5U); });
-  Outcome shut;
-  in_callback(loop, [&] {
-    EXPECT_EQ(pair.client.try_send(bytes_of("x")).value_or(99), 0U) << "one at a time";
-    ASSERT_TRUE(pair.client.send_copy("+queued"));
-    pair.client.shutdown_send(shut.callback());
-  });
-  EXPECT_TRUE(rests());
-  EXPECT_TRUE(loop.alive());
-  EXPECT_FALSE(shut.done());
-  Inbox inbox;
-  pair.server.receive_start(inbox.callback());
-  ASSERT_TRUE(until([&] { return inbox.over(); }));
-  EXPECT_TRUE(shut.ok()) << shut.message;
-  EXPECT_EQ(std::string_view(inbox.text).substr(stuffed), "waits+queued");
-}
-
-TEST_P(IoUring, UnsentCopiesAloneKeepTheLoopAlive) {
-  Pair pair = make_pair();
-  const std::size_t stuffed = stuff(pair.client);
-  in_callback(loop, [&] { EXPECT_EQ(pair.client.try_send(bytes_of("waits")).value_or(0), 5U); });
-  ASSERT_EQ(loop.run_ready(), 0);
-  EXPECT_TRUE(loop.alive());
-  std::size_t received = 0;
-  std::thread reader([&, handle = pair.server.native()] {
-    std::vector<char> bytes(1 << 20);
-    while (received < stuffed + 5) {
-      const ssize_t count = ::recv(handle, bytes.data(), bytes.size(), 0);
-      if (count > 0) received += static_cast<std::size_t>(count);
-      if (count < 0) ::poll(nullptr, 0, 1);
-    }
-  });
-  EXPECT_EQ(loop.run(), 0);
-  reader.join();
-  EXPECT_EQ(received, stuffed + 5);
-  EXPECT_FALSE(loop.alive());
 }
 
 TEST_P(IoUring, FailureOfACopyIsToldByTheNextSendAndInPlaceOfACleanEnd) {

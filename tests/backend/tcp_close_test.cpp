@@ -315,6 +315,38 @@ TEST_P(TcpClose, TrapT015EveryOrderOfClosingOnce) {
   EXPECT_TRUE(rests());
 }
 
+// Turn after turn 4 KiB, until about where the kernel takes no more; then closed in the same
+// callback.
+TEST_P(TcpClose, WhatTrySendTookArrivesAlsoWhenItIsClosedAtOnce) {
+  const std::string piece = pattern(4096);
+  const auto send_and_close = [&](std::size_t pieces, std::size_t& taken) {
+    Pair pair = make_pair(loop, 8192);
+    std::size_t full_after = 0;
+    for (std::size_t i = 0; i < pieces; ++i) {
+      in_callback(loop, [&] {
+        const std::size_t count = pair.client.try_send(bytes_of(piece)).value_or(0);
+        taken += count;
+        if (count < piece.size() && full_after == 0) full_after = i + 1;
+        if (i + 1 == pieces) pair.client.close();
+      });
+    }
+    Inbox inbox;
+    pair.server.receive_start(inbox.callback());
+    EXPECT_TRUE(until([&] { return inbox.over(); }));
+    EXPECT_EQ(inbox.ends, 1);
+    EXPECT_EQ(inbox.text.size(), taken);
+    return full_after;
+  };
+  std::size_t taken = 0;
+  const std::size_t full_after = send_and_close(4000, taken);
+  ASSERT_GT(full_after, 3U) << "the kernel takes more than 16 MB";
+  for (std::size_t pieces = full_after - 3; pieces <= full_after + 1; ++pieces) {
+    taken = 0;
+    send_and_close(pieces, taken);
+    EXPECT_GT(taken, (full_after - 4) * piece.size());
+  }
+}
+
 TEST_P(TcpClose, TrapT061PeerGetsTheReplyNotAReset) {
   const std::string request = pattern(1024 * 1024);
   const std::uint64_t rounds = scaled(500, 25);

@@ -159,6 +159,18 @@ struct FaultyLoopOf {
 };
 using FaultyLoop = FaultyLoopOf<detail::FaultCalls>;
 
+/** Runs `act` in a callback of `loop` and leaves run(). */
+template <class Act>
+void in_callback(Loop& loop, Act act) {
+  const KeepAlive keep = loop.keep_alive();
+  Timer timer(loop);
+  timer.after(1ns, [&] {
+    act();
+    loop.stop();
+  });
+  ASSERT_EQ(loop.run(), 0);
+}
+
 /** A descriptor of the real kernel, closed at the end. */
 class RawSocket {
  public:
@@ -270,12 +282,17 @@ class TcpConformance : public Conformance {
    * queued. @return the bytes that went in: block after block of pattern(64 KiB), the last one cut.
    */
   static std::size_t stuff(TcpStream& stream) {
+    return stuff(stream, [&stream](auto bytes) { return stream.try_send(bytes); });
+  }
+  /** The same with `send`, which may do it without the stream's knowledge. */
+  template <class Send>
+  static std::size_t stuff(TcpStream& stream, Send&& send) {
     const std::string block = pattern(64 * 1024);
     std::size_t sum = 0;
     bool shut = false;  // the peer's window, seen before the attempt: nothing can free room then
     for (;;) {
       const auto rest = bytes_of(block).subspan(sum % block.size());
-      const Result<std::size_t> taken = stream.try_send(rest);
+      const Result<std::size_t> taken = send(rest);
       EXPECT_TRUE(taken.has_value());
       if (!taken) return sum;
       sum += *taken;

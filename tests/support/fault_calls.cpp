@@ -148,6 +148,10 @@ int FaultCalls::set_nonblocking(int fd, int flags) noexcept {
   return run(CallId::set_nonblocking, [&] { return inner_.set_nonblocking(fd, flags); });
 }
 
+int FaultCalls::duplicate(int fd) noexcept {
+  return run(CallId::duplicate, [&] { return inner_.duplicate(fd); });
+}
+
 int FaultCalls::descriptor_flags(int fd) noexcept {
   return run(CallId::descriptor_flags, [&] { return inner_.descriptor_flags(fd); });
 }

@@ -66,6 +66,7 @@ class FaultCalls : public Calls {
   int peer_name(int fd, sockaddr* address, socklen_t* size) noexcept override;
   int get_option(int fd, int level, int name, void* value, socklen_t* size) noexcept override;
   int set_option(int fd, int level, int name, const void* value, socklen_t size) noexcept override;
+  int duplicate(int fd) noexcept override;
   int descriptor_flags(int fd) noexcept override;
   int set_nonblocking(int fd, int flags) noexcept override;
   int epoll_create() noexcept override;
