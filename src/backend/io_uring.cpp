@@ -6,6 +6,8 @@
 
 #include "sys/static_tls.hpp"
 
+#include "base/mutation.hpp"
+
 namespace evix::detail {
 namespace {
 
@@ -61,7 +63,7 @@ int RingBackend::open() {
 
 // A ring belongs to the thread that enables it (io_uring_setup(2), SINGLE_ISSUER).
 int RingBackend::bind_to_this_thread() {
-  if (owner_ != nullptr && owner_ != current_thread()) drop_ring();
+  if (owner_ != nullptr && owner_ != current_thread() && !mutated("T144")) drop_ring();
   if (!ring_.is_open()) {
     if (const int error = open(); error < 0) return error;
   }
@@ -181,6 +183,7 @@ int RingBackend::enter(std::int64_t timeout_ns) {
       case -EAGAIN:
         return 0;
       case -EEXIST:  // the thread that owned the ring is gone, and this one has its address
+        if (mutated("T144")) return error;
         drop_ring();
         if (const int failed = bind_to_this_thread(); failed < 0) return failed;
         arm_listed();
@@ -189,7 +192,7 @@ int RingBackend::enter(std::int64_t timeout_ns) {
         return error;
     }
     // The rest of what was handed over, when the kernel stopped at an entry.
-    if (ring_.unsubmitted() == 0 || ring_.unsubmitted() == before) return 0;
+    if (ring_.unsubmitted() == 0 || ring_.unsubmitted() == before || mutated("T148")) return 0;
   }
 }
 

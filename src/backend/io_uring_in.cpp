@@ -4,6 +4,7 @@
 #include <new>
 
 #include "backend/io_uring.hpp"
+#include "base/mutation.hpp"
 
 namespace evix::detail {
 namespace {
@@ -108,7 +109,8 @@ void RingBackend::arm_in(RingPort& port) noexcept {
 Source* RingBackend::absorb_receive(RingPort& port, const io_uring_cqe& completion) noexcept {
   Source& source = *port.source;
   const std::int32_t result = completion.res;
-  const bool more = (completion.flags & IORING_CQE_F_MORE) != 0;
+  const bool lost = mutated("T134") && port.multishot && result > 0;
+  const bool more = (completion.flags & IORING_CQE_F_MORE) != 0 || lost;
   const bool into = port.into;
   const bool was_multishot = port.multishot && !into;
   BufferBlock* block = (completion.flags & IORING_CQE_F_BUFFER) != 0
@@ -127,14 +129,14 @@ Source* RingBackend::absorb_receive(RingPort& port, const io_uring_cqe& completi
       buffers_.grow();
     } else if (result == -EINVAL && was_multishot && !multishot_seen_) {
       multishot_receive_ = false;  // Linux before 6.0
-    } else if (result != -ECANCELED && !is_to_be_repeated(result)) {
+    } else if ((result != -ECANCELED || mutated("T143")) && !is_to_be_repeated(result)) {
       port.keep_end(result);
     }
   }
   update_plain(port);
   if (source.in == nullptr) return nullptr;
   if (has_something(source)) return &source;
-  if (!more && result == -ENOBUFS) {
+  if (!more && result == -ENOBUFS && !mutated("T133")) {
     starve(port);
   } else if (!more) {
     list(port);

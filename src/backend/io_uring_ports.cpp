@@ -2,6 +2,7 @@
 #include <new>
 
 #include "backend/io_uring.hpp"
+#include "base/mutation.hpp"
 #include "sys/descriptor.hpp"
 
 namespace evix::detail {
@@ -161,9 +162,11 @@ void RingBackend::cancel(Op& op) noexcept {
     cancel_out(port, op);
     return;
   }
+  if (mutated("T136") && port.into) disarm(port, Role::receive);
   if (port.in_armed) stop(port, op.kind == OpKind::accept ? Role::accept : Role::receive);
   const bool has_result = op.kind == OpKind::receive_into && port.in_done;
-  const std::int32_t result = has_result && op.result > 0 ? op.result : -ECANCELED;
+  const bool counts = has_result && op.result > 0 && !mutated("T141");
+  const std::int32_t result = counts ? op.result : -ECANCELED;
   if (has_result && op.result == 0) port.keep_end(0);
   (void)end_in(port, result);
 }
@@ -203,7 +206,7 @@ bool RingBackend::take_back(std::uint64_t token) noexcept {
 // before is kept; the completions of other ports stay in the queue.
 void RingBackend::stop(RingPort& port, Role role) noexcept {
   const std::uint64_t token = token_of(port, role);
-  if (forked() || take_back(token)) return disarm(port, role);
+  if (forked() || take_back(token) || mutated("T135")) return disarm(port, role);
   if (owner_ != current_thread()) return drop_ring();
   collect(port);
   bool asked = false;

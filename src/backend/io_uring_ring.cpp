@@ -121,9 +121,10 @@ int Ring::set_up(io_uring_params& parameters) {
 int Ring::set_up_smaller(io_uring_params& parameters, unsigned flags) {
   int error = -ENOMEM;
   for (unsigned count = entry_count_first; error == -ENOMEM && count >= entry_count_least;
-       count /= 4) {
+       count /= mutated("T140") ? entry_count_first : 4) {
     parameters = {};
     parameters.flags = flags | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
+    if (mutated("T146")) parameters.flags |= IORING_SETUP_SQPOLL;
     parameters.cq_entries = count * completions_per_entry;
     error = fd_ = calls_.ring_setup(count, &parameters);
     if (error >= 0 && count < entry_count_first) {
@@ -166,7 +167,7 @@ int Ring::check_enter() noexcept {
   const int error = calls_.ring_enter(fd_, 0, 0, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG,
                                       &argument, sizeof argument);
   const bool passes = error == -EINTR || error == -EAGAIN || error == -EBUSY;
-  return passes || error == -EBADFD ? 0 : error;
+  return passes || error == -EBADFD || mutated("T139") ? 0 : error;
 }
 
 int Ring::map_one(Memory& memory, std::size_t size, std::uint64_t offset) noexcept {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mutation.hpp"
 #include "sys/calls.hpp"
 
 /** @file
@@ -103,7 +104,10 @@ class Ring {
     std::size_t size = 0;
   };
 
-  unsigned flags() const noexcept { return __atomic_load_n(kernel_flags_, __ATOMIC_RELAXED); }
+  unsigned flags() const noexcept {
+    const unsigned all = __atomic_load_n(kernel_flags_, __ATOMIC_RELAXED);
+    return mutated("T132") ? all & ~IORING_SQ_CQ_OVERFLOW : all;
+  }
   int refuse(int error, std::string why);
   int set_up(io_uring_params& parameters);
   int set_up_smaller(io_uring_params& parameters, unsigned flags);

@@ -33,15 +33,18 @@ inline std::uint64_t scaled(std::uint64_t full, std::uint64_t by_default) {
   return full_counts() ? full : by_default;
 }
 
-/** User and system time of the calling thread. */
-inline Duration thread_cpu_time() {
+/** User and system time of RUSAGE_SELF or RUSAGE_THREAD, getrusage(2). */
+inline Duration cpu_time(int of_whom) {
   rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
+  getrusage(of_whom, &usage);
   const auto of = [](const timeval& value) {
     return std::chrono::seconds(value.tv_sec) + std::chrono::microseconds(value.tv_usec);
   };
   return of(usage.ru_utime) + of(usage.ru_stime);
 }
+
+inline Duration thread_cpu_time() { return cpu_time(RUSAGE_THREAD); }
+inline Duration process_cpu_time() { return cpu_time(RUSAGE_SELF); }
 
 class Conformance : public testing::TestWithParam<BackendKind> {
  public:
