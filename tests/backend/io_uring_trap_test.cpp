@@ -203,9 +203,10 @@ TEST_P(IoUringTraps, TrapT134MultishotsThatEndAtAnyTimeLoseNothing) {
       ASSERT_TRUE(
           until(own, [&] { return senders.back().connected() && servers.size() == i + 1U; }));
     }
+    // One after the other, so that each wakes the loop.
     std::atomic<int> posts = 0;
-    std::thread waker([&, poster = own.poster()] {
-      for (int i = 0; i < wakes; ++i) {
+    const std::jthread waker([&, poster = own.poster()] {
+      for (int i = 0; i < wakes && posts >= 0; ++i) {
         EXPECT_TRUE(poster.post([&] {
           ++posts;
           posts.notify_one();
@@ -213,6 +214,13 @@ TEST_P(IoUringTraps, TrapT134MultishotsThatEndAtAnyTimeLoseNothing) {
         posts.wait(i);
       }
     });
+    struct LetGo {
+      ~LetGo() {
+        posts = -1;
+        posts.notify_one();
+      }
+      std::atomic<int>& posts;
+    } const at_the_end{posts};
     RandomChoices choices(seed + 1000);
     std::size_t bytes_expected = 0;
     for (int piece = 0; piece < pieces; ++piece) {
@@ -230,7 +238,6 @@ TEST_P(IoUringTraps, TrapT134MultishotsThatEndAtAnyTimeLoseNothing) {
       for (const Inbox& inbox : inboxes) sum += inbox.text.size();
       return sum == bytes_expected && posts == wakes;
     }));
-    waker.join();
     settle(own);
     EXPECT_EQ(servers.size(), static_cast<std::size_t>(clients));
     for (std::size_t i = 0; i < inboxes.size(); ++i) {
