@@ -180,7 +180,8 @@ class EVIX_API TcpStream : public Handle {
 
   /**
    * Ends every operation with operation_canceled, releases the descriptor before it returns, and
-   * completes last: after the callbacks of the operations. Twice does nothing.
+   * completes last: after the callbacks of the operations. Twice does nothing. What try_send() and
+   * send_copy() copied over io_uring is sent still, see there.
    */
   void close() noexcept;
   void close(Callback<void()> callback);

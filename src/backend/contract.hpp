@@ -16,8 +16,8 @@
 /** @file
  * Contract of a backend: operations in, finished operations out.
  *
- * A backend never runs user code, allocates nothing per operation, reads the clock only in now(),
- * and is used by one thread at a time.
+ * A backend never runs user code, allocates nothing per operation, reads the clock only in now()
+ * and for what closed streams have still to send, and is used by one thread at a time.
  *
  * - attach(source) makes a descriptor known; detach(source) forgets it, in the kernel before it
  *   returns, so that the number may be closed and reused right after. No operation may be in

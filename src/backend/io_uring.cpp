@@ -1,12 +1,12 @@
 #include "backend/io_uring.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <utility>
 
-#include "sys/static_tls.hpp"
-
 #include "base/mutation.hpp"
+#include "sys/static_tls.hpp"
 
 namespace evix::detail {
 namespace {
@@ -24,8 +24,8 @@ constexpr std::uint8_t accepts_per_turn_max = 64;
 // The innermost run of this thread over a ring; the others through outer_run_.
 EVIX_STATIC_TLS constinit thread_local RingBackend* running_here = nullptr;
 
-// When the library is loaded: its handler runs behind those of the program.
-[[maybe_unused]] const int flushing_at_exit = std::atexit(&RingBackend::flush_at_exit);
+// With the first run, so that the handler comes before the destructors of what was made before it.
+constinit std::atomic<bool> flushing_at_exit = false;
 
 }  // namespace
 
@@ -40,10 +40,11 @@ RingBackend::~RingBackend() {
   leave_run();
   if (forked()) {
     ring_.abandon();
+    abandon_lingering();
   } else {
+    end_all_lingering();
     ring_.close();
   }
-  abandon_lingering(forked());
   buffers_.close(forked());
 }
 
@@ -96,7 +97,7 @@ int RingBackend::after_fork() {
   buffers_.close(true);
   owner_ = nullptr;
   leave_run();
-  abandon_lingering(true);
+  abandon_lingering();
   for (const Connection& connection : connections_) (void)calls_.close(connection.handle);
   connections_.clear();
   // What the parent has received is the parent's.
@@ -122,6 +123,9 @@ int RingBackend::rebuild() {
 void RingBackend::begin_run() noexcept {
   collecting_ = true;
   outer_run_ = std::exchange(running_here, this);
+  if (flushing_at_exit.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  if (!flushing_at_exit.exchange(true)) (void)std::atexit(&RingBackend::flush_at_exit);
 }
 
 // Runs of several loops in one thread are nested and end in turn, except where one is destroyed.
@@ -133,12 +137,15 @@ void RingBackend::leave_run() noexcept {
 }
 
 // exit(3) in a callback: what the program sent in this turn goes out, as it would have done at once
-// elsewhere. Only what this thread's loops have; others go on running meanwhile.
+// elsewhere; nothing else is begun. Only what this thread's loops have: others go on running.
 void RingBackend::flush_at_exit() noexcept {
   for (RingBackend* run = running_here; run != nullptr; run = run->outer_run_) {
     if (run->forked() || run->owner_ != current_thread()) continue;
-    run->arm_listed();
+    run->arm_sends();
     (void)run->hand_over();
+    run->ports_.for_each([run](RingPort& port) {
+      if (port.unsent) run->reset_when_closed(port.source->handle);
+    });
   }
 }
 
@@ -153,12 +160,12 @@ void RingBackend::end_run() noexcept {
 // ---- Waiting ---------------------------------------------------------------------------------
 
 int RingBackend::wait(std::int64_t timeout_ns) {
+  if (lingering_.size() != 0) [[unlikely]]
+    timeout_ns = limit_lingering(timeout_ns);  // may drop the ring
   if (owner_ != current_thread() || !ring_.is_open()) {
     if (const int error = bind_to_this_thread(); error < 0) return error;
   }
   if (!collecting_) begin_run();
-  if (lingering_.size() != 0) [[unlikely]]
-    timeout_ns = limit_lingering(timeout_ns);
   if (ring_.completions() != 0) renew_leftovers();
   ++turn_;
   if (queue_overflowed_) find_unqueued();
@@ -222,6 +229,15 @@ void RingBackend::arm_listed() noexcept {
   while (!pending_.empty()) {
     if (!make_room(entries_per_port)) return;
     if (RingPort* port = pop_listed(pending_, RingPort::Listed::pending)) arm(*port);
+  }
+}
+
+// The sends alone of what is listed; the rest is not looked for any more.
+void RingBackend::arm_sends() noexcept {
+  while (!pending_.empty() && make_room(entries_per_port)) {
+    RingPort* port = pop_listed(pending_, RingPort::Listed::pending);
+    if (port == nullptr || port->source->kind != SourceKind::stream) continue;
+    if (port->source->out != nullptr || port->unsent) arm_out(*port);
   }
 }
 

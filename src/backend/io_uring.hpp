@@ -114,8 +114,7 @@ struct RingPort {
   bool has_connections : 1 = false;  ///< accepted, not given yet
   bool batched : 1 = false;          ///< has one of the batches
   bool unsent : 1 = false;           ///< has bytes in RingBackend::unsent_
-  bool full : 1 =
-      false;  ///< the kernel did not take all the last time: it is asked, not a copy made
+  bool full : 1 = false;             ///< took less than all the last time: ask, do not copy
 
   static constexpr std::uint8_t no_end = UINT8_MAX;
   bool has_end() const noexcept { return kept_errno != no_end; }
@@ -217,6 +216,7 @@ class RingBackend final : public Backend {
   int hand_over() noexcept;
   bool make_room(unsigned entries) noexcept;
   void arm_listed() noexcept;
+  void arm_sends() noexcept;
   void arm_all() noexcept;
   void feed_starved() noexcept;
   void renew_leftovers() noexcept;
@@ -289,13 +289,16 @@ class RingBackend final : public Backend {
   void keep_unsent_batches() noexcept;
   void cancel_out(RingPort& port, Op& op) noexcept;
   void drop_out(RingPort& port) noexcept;
+  void end_handed_over(RingPort& port) noexcept;
 
   // ---- Closed and not sent yet ----
   void keep_sending(RingPort& port) noexcept;
   LingeringStream* make_lingering(native_handle handle) noexcept;
-  void end_lingering(LingeringStream& stream, bool sent) noexcept;
+  bool is_to_be_reset(native_handle handle) noexcept;
+  void end_lingering(LingeringStream& stream) noexcept;
+  void end_all_lingering() noexcept;
   std::int64_t limit_lingering(std::int64_t timeout_ns) noexcept;
-  void abandon_lingering(bool inherited) noexcept;
+  void abandon_lingering() noexcept;
   void reset_when_closed(native_handle handle) noexcept;
 
   // ---- Watched ----

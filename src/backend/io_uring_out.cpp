@@ -15,6 +15,8 @@ constexpr std::size_t batch_max = 4096;
 // A closed stream's bytes for a peer that does not read: as long as Linux keeps a socket whose
 // other end is silent behind its last FIN (tcp_fin_timeout, tcp(7)).
 constexpr std::int64_t lingering_max_ns = 60'000'000'000;
+// Peers that do not read cost a descriptor each, which no limit on connections counts.
+constexpr std::size_t lingering_count_max = 256;
 
 }  // namespace
 
@@ -168,7 +170,7 @@ void RingBackend::cancel_out(RingPort& port, Op& op) noexcept {
 std::int64_t RingBackend::send_now(RingPort& port, std::span<const std::byte> bytes) noexcept {
   const std::int64_t count =
       calls_.send(port.source->handle, bytes.data(), std::min(bytes.size(), transfer_size_max));
-  port.full = count != static_cast<std::int64_t>(bytes.size());
+  if (!bytes.empty()) port.full = count != static_cast<std::int64_t>(bytes.size());
   return count;
 }
 
@@ -327,10 +329,9 @@ Source* RingBackend::absorb_batch(RingPort& port, std::int32_t result) noexcept 
     unsent_[port.slot].bytes.assign(bytes + done, bytes + size);
     port.unsent = true;
   } catch (const std::bad_alloc&) {
-    // Nothing may follow the part that has gone out: the kernel refuses it (EPIPE) from now on.
+    // Nothing may follow the part that has gone out: every send fails from now on.
     unsent_.erase(port.slot);
     port.fail_sends(-ENOMEM);
-    if (done > 0) (void)calls_.shutdown(port.source->handle, SHUT_WR);
   }
   return nullptr;
 }
@@ -347,7 +348,7 @@ Source* RingBackend::absorb_unsent(RingPort& port, std::int32_t result) noexcept
     unsent_.erase(port.slot);
     port.unsent = false;
     if (port.source->lingers) {
-      end_lingering(static_cast<LingeringStream&>(*port.source), !failed);
+      end_lingering(static_cast<LingeringStream&>(*port.source));
       return nullptr;
     }
   }
@@ -363,28 +364,40 @@ int RingBackend::settle(Source& source) noexcept {
 }
 
 // The descriptor is about to be closed: what try_send() took and the kernel does not take now is
-// sent later.
+// sent later. Never a clean end behind a part that nobody was told of.
 void RingBackend::drop_out(RingPort& port) noexcept {
   (void)settle(*port.source);
   if (port.out_armed) stop(port, Role::out);
-  if (port.batched) {
-    // The kernel has it, or gives no answer: the completion is lost in an overflow, the ring
-    // refused.
-    const bool unsubmitted = take_back(token_of(port, Role::batch));
-    if (unsubmitted) (void)absorb_batch(port, -EAGAIN);
-    if (port.batched) end_batch(batch_of(port));
+  if (port.batched) end_handed_over(port);
+  if (port.unsent) {
+    keep_sending(port);
+  } else if (port.send_error() != 0 && !port.send_told) {
+    reset_when_closed(port.source->handle);
   }
-  if (port.unsent) keep_sending(port);
+}
+
+// settle() could not: the kernel did not take all entries, or holds completions back.
+void RingBackend::end_handed_over(RingPort& port) noexcept {
+  if (take_back(token_of(port, Role::batch))) {
+    (void)absorb_batch(port, -EAGAIN);
+    return;
+  }
+  collect(port);
+  if (port.batched && ring_.overflowed()) {
+    absorb_everything();
+    (void)enter_ring(0, 0);
+    if (port.batched) collect(port);
+  }
+  if (port.batched) end_batch(batch_of(port));
 }
 
 // ---- Closed and not sent yet -----------------------------------------------------------------
 
-// Without a duplicate (descriptor limit, memory) the peer is told by a reset: never a clean end
-// behind a part.
+// Without a duplicate (too many of them, the descriptor limit, memory) the peer is told by a reset.
 void RingBackend::keep_sending(RingPort& port) noexcept {
   const native_handle handle = port.source->handle;
   port.unsent = false;
-  LingeringStream* stream = make_lingering(handle);
+  LingeringStream* stream = is_to_be_reset(handle) ? nullptr : make_lingering(handle);
   if (stream == nullptr) {
     unsent_.erase(port.slot);
     reset_when_closed(handle);
@@ -398,7 +411,16 @@ void RingBackend::keep_sending(RingPort& port) noexcept {
   list(own);
 }
 
+// abort(), or the program itself: no other descriptor may keep the connection then.
+bool RingBackend::is_to_be_reset(native_handle handle) noexcept {
+  linger set{};
+  socklen_t size = sizeof set;
+  if (calls_.get_option(handle, SOL_SOCKET, SO_LINGER, &set, &size) < 0) return false;
+  return set.l_onoff != 0 && set.l_linger == 0;
+}
+
 LingeringStream* RingBackend::make_lingering(native_handle handle) noexcept {
+  if (lingering_.size() == lingering_count_max) return nullptr;
   LingeringStream* stream = nullptr;
   try {
     stream = lingering_.make();
@@ -406,6 +428,7 @@ LingeringStream* RingBackend::make_lingering(native_handle handle) noexcept {
     return nullptr;
   }
   stream->handle = calls_.duplicate(handle);
+  if (stream->handle >= 0) (void)evict(stream->handle);
   if (stream->handle < 0 || make_port(*stream) == nullptr) {
     if (stream->handle >= 0) (void)calls_.close(stream->handle);
     lingering_.free(stream);
@@ -417,11 +440,13 @@ LingeringStream* RingBackend::make_lingering(native_handle handle) noexcept {
   return stream;
 }
 
-void RingBackend::end_lingering(LingeringStream& stream, bool sent) noexcept {
+// With all of it sent a clean end follows, else a reset.
+void RingBackend::end_lingering(LingeringStream& stream) noexcept {
   if (stream.ended) return;
   stream.ended = true;  // what stop() absorbs does not end it once more
   RingPort& port = port_of(stream);
   if (port.out_armed) stop(port, Role::out);
+  const bool sent = !port.unsent && port.send_error() == 0;
   if (port.unsent) unsent_.erase(port.slot);
   const native_handle handle = stream.handle;
   free_port(port);
@@ -439,7 +464,7 @@ std::int64_t RingBackend::limit_lingering(std::int64_t timeout_ns) noexcept {
       if (now < stream.until_ns) {
         lingering_next_ns_ = std::min(lingering_next_ns_, stream.until_ns);
       } else {
-        end_lingering(stream, false);
+        end_lingering(stream);
       }
     });
     if (lingering_.size() == 0) return 0;  // nothing else may keep the loop
@@ -454,11 +479,14 @@ void RingBackend::reset_when_closed(native_handle handle) noexcept {
   (void)calls_.set_option(handle, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
 }
 
-// The ring is gone. Those that a child inherited are the parent's to send.
-void RingBackend::abandon_lingering(bool inherited) noexcept {
-  lingering_.for_each([this, inherited](LingeringStream& stream) {
+void RingBackend::end_all_lingering() noexcept {
+  lingering_.for_each([this](LingeringStream& stream) { end_lingering(stream); });
+}
+
+// In a forked child, whose ring is gone: they are the parent's to send.
+void RingBackend::abandon_lingering() noexcept {
+  lingering_.for_each([this](LingeringStream& stream) {
     free_port(port_of(stream));
-    if (!inherited) reset_when_closed(stream.handle);
     (void)calls_.close(stream.handle);
     lingering_.free(&stream);
   });

@@ -223,7 +223,7 @@ void Ring::forget() noexcept {
   queues_ = entry_memory_ = {};
   entries_ = nullptr;
   tail_ = submitted_ = entry_count_ = completion_head_ = 0;
-  kernel_flags_ = completion_tail_ = &nothing_;
+  kernel_tail_ = kernel_flags_ = completion_tail_ = &nothing_;
   disabled_ = false;
   fd_ = registered_ = -1;
 }

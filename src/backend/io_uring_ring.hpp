@@ -130,7 +130,7 @@ class Ring {
   unsigned submitted_ = 0;
   unsigned entry_count_ = 0;
   unsigned entry_mask_ = 0;
-  unsigned* kernel_tail_ = nullptr;
+  unsigned* kernel_tail_ = &nothing_;
   unsigned* kernel_flags_ = &nothing_;
 
   io_uring_cqe* completions_ = nullptr;

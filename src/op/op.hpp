@@ -55,7 +55,7 @@ struct Source {
   bool duplicable : 1 = false;  ///< others may hold the descriptor: remove, not forget
   bool plain : 1 = false;       ///< the backend's: a multishot leased receive waits, nothing else
   bool splits : 1 = false;      ///< a short read does not show that nothing is left: not TCP
-  bool lingers : 1 = false;     ///< the backend's: its handle is closed, bytes are to be sent still
+  bool lingers : 1 = false;     ///< the backend's: sends the rest of a stream that is closed
   std::uint8_t turn = 0;        ///< turn that `visits` counts for
   std::uint8_t visits = 0;      ///< results that this source gave in that turn
   std::uint32_t queue_position = 0;

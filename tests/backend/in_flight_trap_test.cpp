@@ -330,12 +330,18 @@ TEST_P(InFlightTraps, TrapT143ReceivesOutliveTheThreadThatRanTheLoop) {
         pairs[i].server.receive_start(inboxes[i].callback());
       }
     };
+    bool made = true;
     std::thread([&] {
-      for (Pair& pair : pairs) pair = make_pair(own);
+      for (Pair& pair : pairs) {
+        pair = make_pair(own);
+        made = made && pair.client && pair.server;
+      }
+      if (!made) return;
       receive_all();
       const KeepAlive alive = own.keep_alive();
       EXPECT_EQ(own.run_for(10ms), 0);
     }).join();
+    ASSERT_TRUE(made);
     const auto go_on = [&] {
       for (Pair& pair : pairs) ASSERT_TRUE(pair.client.send_copy("here"));
       const int refused = own.run_ready();

@@ -1,4 +1,6 @@
 #include <cerrno>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -117,6 +119,69 @@ TEST_P(IoUringFull, ClosedStreamSendsWhatWasTakenAndThenTheEnd) {
   EXPECT_EQ(faulty.loop->run(), 0);  // nothing keeps it any more
 }
 
+TEST_P(IoUringFull, AbortedStreamSendsNothingMore) {
+  Pair pair = make_pair();
+  stuff_unseen(pair.client);
+  in_callback(loop, [&] {
+    EXPECT_EQ(pair.client.try_send(bytes_of("waits")).value_or(0), 5U);
+    pair.client.abort();
+  });
+  EXPECT_FALSE(loop.alive());
+  Inbox inbox;
+  pair.server.receive_start(inbox.callback());
+  ASSERT_TRUE(until([&] { return inbox.over(); }));
+  EXPECT_EQ(inbox.ends, 0);
+  EXPECT_EQ(inbox.code, std::errc::connection_reset);
+}
+
+TEST_P(IoUringFull, TooManyClosedStreamsAreReset) {
+  constexpr std::size_t kept = 256;
+  FaultyLoop faulty(GetParam());
+  faulty.calls->makes_ring_operations = false;
+  std::vector<Pair> pairs;
+  for (std::size_t i = 0; i <= kept; ++i) {
+    pairs.push_back(make_pair(*faulty.loop, 8192));
+    constexpr int small = 4096;
+    setsockopt(pairs.back().client.native(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    close_with_a_copy(*faulty.loop, pairs.back());
+  }
+  EXPECT_EQ(faulty.calls->count(CallId::duplicate), kept);
+  Inbox last;
+  pairs.back().server.receive_start(last.callback());
+  ASSERT_TRUE(until(*faulty.loop, [&] { return last.over(); }));
+  EXPECT_EQ(last.code, std::errc::connection_reset);
+  Inbox first;
+  pairs.front().server.receive_start(first.callback());
+  ASSERT_TRUE(until(*faulty.loop, [&] { return first.over(); }));
+  EXPECT_EQ(first.ends, 1);
+}
+
+// A thread that the kernel takes for the one that owned the ring, or another one.
+TEST_P(IoUringFull, ClosedStreamIsSentByTheNextThreadToo) {
+  auto other = std::make_unique<Loop>(options());
+  Pair pair;
+  std::size_t stuffed = 0;
+  std::thread([&] {
+    pair = make_pair(*other);
+    stuffed = close_with_a_copy(*other, pair);
+    ASSERT_EQ(other->run_ready(), 0);
+  }).join();
+  const RawSocket peer(::dup(pair.server.native()));
+  pair.server.close();
+  std::string text;
+  std::thread([&] {
+    ASSERT_EQ(other->run_ready(), 0);
+    std::vector<char> bytes(1 << 20);
+    while (text.size() < stuffed + 5) {
+      const ssize_t count = ::recv(peer.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+      if (count > 0) text.append(bytes.data(), static_cast<std::size_t>(count));
+      ASSERT_NE(count, 0);
+      ASSERT_EQ(other->run_once(1ms), 0);
+    }
+  }).join();
+  EXPECT_EQ(std::string_view(text).substr(stuffed), "waits");
+}
+
 TEST_P(IoUringFull, ClosedStreamWithoutADescriptorForItResets) {
   FaultyLoop faulty(GetParam());
   faulty.calls->makes_ring_operations = false;
@@ -134,6 +199,7 @@ TEST_P(IoUringFull, ClosedStreamOfALoopThatIsDestroyedResets) {
   auto other = std::make_unique<Loop>(options());
   Pair pair = make_pair(*other);
   close_with_a_copy(*other, pair);
+  ASSERT_EQ(other->run_ready(), 0);  // the kernel has the send
   const RawSocket peer(::dup(pair.server.native()));
   other.reset();
   std::vector<char> bytes(1 << 20);
@@ -159,10 +225,15 @@ TEST_P(IoUringFull, ClosedStreamIsResetWhenItsPeerDoesNotReadForAMinute) {
   Loop& on = *jumping.loop;
   Pair pair = make_pair(on);
   close_with_a_copy(on, pair);
-  jumping.calls->jump(59s);
+  jumping.calls->jump(30s);
   ASSERT_EQ(on.run_ready(), 0);
   EXPECT_TRUE(on.alive());
-  jumping.calls->jump(1s);
+  Pair later = make_pair(on);
+  close_with_a_copy(on, later);
+  jumping.calls->jump(30s);
+  ASSERT_EQ(on.run_ready(), 0);
+  EXPECT_TRUE(on.alive());
+  jumping.calls->jump(30s);
   ASSERT_EQ(on.run_ready(), 0);
   EXPECT_FALSE(on.alive());
   Inbox inbox;
@@ -170,6 +241,34 @@ TEST_P(IoUringFull, ClosedStreamIsResetWhenItsPeerDoesNotReadForAMinute) {
   ASSERT_TRUE(until(on, [&] { return inbox.over(); }));
   EXPECT_EQ(inbox.ends, 0);
   EXPECT_EQ(inbox.code, std::errc::connection_reset);
+}
+
+// What it cannot send the process that ends tells by a reset.
+TEST_P(IoUringFull, ExitWithACopyThatIsNotTakenResets) {
+  const RawSocket listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  const Address address = Address::ipv4({127, 0, 0, 1}, listener.local_address().port());
+  EXPECT_EQ(run_child([&] {
+              Loop own(options());
+              TcpStream stream(own);
+              Outcome connected;
+              stream.connect(address, connected.callback());
+              if (!until(own, [&] { return connected.done(); }) || !connected.ok()) return 1;
+              stuff_unseen(stream);
+              in_callback(own, [&] {
+                std::exit(stream.try_send(bytes_of("waits")).value_or(0) == 5 ? 0 : 2);
+              });
+              return 3;
+            }),
+            0);
+  const RawSocket peer(::accept(listener.get(), nullptr, nullptr));
+  std::vector<char> bytes(1 << 20);
+  ssize_t count = 0;
+  do {
+    count = ::recv(peer.get(), bytes.data(), bytes.size(), 0);
+  } while (count > 0);
+  EXPECT_EQ(count, -1);
+  EXPECT_EQ(errno, ECONNRESET);
 }
 
 // The child has a copy of the duplicate, whose bytes are the parent's to send.

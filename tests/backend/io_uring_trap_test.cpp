@@ -344,11 +344,17 @@ TEST_P(IoUringTraps, TrapT143CancelledByTheEndOfItsThreadGoesOn) {
         pairs[i].server.receive_start(inboxes[i].callback());
       }
     };
+    bool made = true;
     std::thread([&] {
-      for (Pair& pair : pairs) pair = make_pair(own);
+      for (Pair& pair : pairs) {
+        pair = make_pair(own);
+        made = made && pair.client && pair.server;
+      }
+      if (!made) return;
       receive_all();
       EXPECT_EQ(own.run_ready(), 0);
     }).join();
+    ASSERT_TRUE(made);
     for (Pair& pair : pairs) ASSERT_TRUE(pair.client.send_copy("here"));
     std::thread([&] {
       if (own.run_ready() != 0) {

@@ -121,6 +121,7 @@ TEST_P(TcpLimit, EveryoneIsServedInTheEnd) {
   while (door.accepted < 30) {
     const std::size_t before = door.accepted;
     ASSERT_LE(own.counters().connections, 2U);
+    ASSERT_FALSE(door.streams.empty());
     door.streams.front()->abort();
     door.streams.erase(door.streams.begin());
     ASSERT_TRUE(until(own, [&] { return door.accepted > before; }));
