@@ -139,12 +139,17 @@ TEST_P(IoUringFull, TooManyClosedStreamsAreReset) {
   FaultyLoop faulty(GetParam());
   faulty.calls->makes_ring_operations = false;
   std::vector<Pair> pairs;
+  const std::string block = pattern(64 * 1024);
   for (std::size_t i = 0; i <= kept; ++i) {
     pairs.push_back(make_pair(*faulty.loop, 8192));
+    const int handle = pairs.back().client.native();
     constexpr int small = 4096;
-    setsockopt(pairs.back().client.native(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
-    close_with_a_copy(*faulty.loop, pairs.back());
+    setsockopt(handle, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    // All at once, for the peers acknowledge with a delay.
+    while (::send(handle, block.data(), block.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+    }
   }
+  for (Pair& pair : pairs) close_with_a_copy(*faulty.loop, pair);
   EXPECT_EQ(faulty.calls->count(CallId::duplicate), kept);
   Inbox last;
   pairs.back().server.receive_start(last.callback());
