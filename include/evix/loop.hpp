@@ -27,6 +27,8 @@
 namespace evix {
 
 struct LoopOptions;
+template <class T = void>
+class Task;
 
 namespace detail {
 class Calls;
@@ -82,24 +84,24 @@ struct LoopCounters {
   std::uint64_t time_asleep_ns = 0;  ///< in waits that could block
   std::uint64_t immediates_queued = 0;
   std::uint64_t timers_armed = 0;
-  std::uint64_t handles = 0;           ///< that exist
+  std::uint64_t handles = 0;           ///< that exist; a spawned task is one
   std::uint64_t handles_active = 0;    ///< that keep run() from returning
   std::uint64_t send_queue_bytes = 0;  ///< of all streams
   std::uint64_t connections = 0;       ///< that listeners have accepted and that are open
 };
 
-enum class HandleKind : std::uint8_t { timer, watcher, signal, listener, stream, waker };
+enum class HandleKind : std::uint8_t { timer, watcher, signal, listener, stream, waker, task };
 
 /** "timer", "watcher" … */
 EVIX_API std::string_view to_string(HandleKind kind) noexcept;
 
-/** One handle in Loop::handles(). */
+/** One handle, or one spawned task, in Loop::handles(). */
 struct HandleInfo {
   HandleKind kind;
   bool active;
   bool referenced;
   std::string name;               ///< empty: none
-  std::source_location location;  ///< of the last start; line 0 when never started
+  std::source_location location;  ///< of the last start, of a task's spawn; line 0: never started
   native_handle handle;           ///< descriptor or signal number; no_handle: none
   std::string waits_for;          ///< "receive", "connect", "readable", "deadline in 3 ms" …
 };
@@ -170,8 +172,9 @@ class EVIX_API Loop {
   Loop(Loop&&) noexcept;
   Loop& operator=(Loop&&) noexcept;
   /**
-   * Cancels everything and frees it. No callback runs any more: callbacks, posted payloads and
-   * buffers are destroyed. Handles stay valid and closed. Not allowed inside a callback.
+   * Cancels everything and frees it. No callback runs any more and no task goes on: what tasks
+   * hold, callbacks, posted payloads and buffers are destroyed, in this order. Handles stay valid
+   * and closed. Not allowed inside a callback.
    */
   ~Loop();
 
@@ -215,6 +218,13 @@ class EVIX_API Loop {
    * this is an immediate and allocates nothing after warm-up.
    */
   void post(PostCallback task);
+  /**
+   * Runs a task that nobody awaits; include evix/task.hpp. It keeps run() from returning until it
+   * has ended, an exception that leaves it leaves run(), and what is left of it is destroyed with
+   * the loop. It begins in a turn, never inside this call; several begin in the order of the calls.
+   * The thread that runs the loop, or any thread while nobody does.
+   */
+  void spawn(Task<void> task, std::source_location location = std::source_location::current());
   /** Makes the current or next wait return; several merge. Any thread, and signal handlers. */
   void wake() noexcept;
   Poster poster() const;
@@ -263,7 +273,8 @@ class EVIX_API Loop {
 
  private:
   friend Result<Loop> detail::make_loop(const LoopOptions&, std::unique_ptr<detail::PollDriver>);
-  explicit Loop(detail::LoopCore* core) noexcept : core_(core) {}
+  explicit Loop(detail::LoopCore* core) noexcept;
+  void be_the_loop_of_core() noexcept;
   detail::LoopCore* core_ = nullptr;
 };
 

@@ -96,6 +96,8 @@ void LoopCore::shut_down() noexcept {
   forget_parents_run();
   check(depth_ == 0, "a loop was destroyed inside one of its callbacks");
   acquire();
+  closing_ = true;
+  discard_tasks();
   const auto shut = [](HandleRecord& record, void* context) {
     auto& core = *static_cast<LoopCore*>(context);
     core.set_active(record, false);
@@ -112,6 +114,14 @@ void LoopCore::shut_down() noexcept {
   names_.clear();
   backend_.reset();
   release();  // the caller's own release follows
+}
+
+// Before the handles: a task's frame may own some, and its destructors may use them.
+void LoopCore::discard_tasks() noexcept {
+  const auto discard = [](HandleRecord& record, void* context) {
+    static_cast<LoopCore*>(context)->release_record(record);
+  };
+  if (HandleStore* records = store(HandleKind::task)) records->for_each(discard, this);
 }
 
 void LoopCore::discard_queues() noexcept {
@@ -489,6 +499,7 @@ void LoopCore::reserve_timer() {
   std::size_t timers = 1;
   for (const auto& [kind, each] : {std::pair<HandleKind, std::size_t>{HandleKind::timer, 1},
                                    {HandleKind::listener, 1},
+                                   {HandleKind::task, 1},
                                    {HandleKind::stream, 4}}) {
     if (const HandleStore* records = store(kind)) timers += each * records->size();
   }

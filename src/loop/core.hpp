@@ -57,6 +57,8 @@ class LoopCore {
   /** The Loop is going: everything is cancelled and freed, no user callback runs any more. */
   void shut_down() noexcept;
   bool dead() const noexcept { return dead_ && !mutated("T017"); }
+  /** Nothing new may begin: it is dead, or its tasks are being destroyed. */
+  bool closing() const noexcept { return closing_; }
 
   // ---- Threads ----
   /**
@@ -210,12 +212,15 @@ class LoopCore {
   }
 
   void* user_data = nullptr;
+  Loop* loop = nullptr;  ///< that owns this now
 
   /** What src/io keeps for a whole loop; made by it when first needed. */
   struct Extension {
     virtual ~Extension() = default;
   };
   std::unique_ptr<Extension> io;
+  /** The same of src/task. */
+  std::unique_ptr<Extension> tasks;
   /** The receive callbacks that are running now, innermost first; of src/io. */
   ReceiveFrame* receive_frame = nullptr;
 
@@ -278,6 +283,7 @@ class LoopCore {
   void remove_fresh(TimerWork& timer) noexcept;
   void close_fresh_gaps() noexcept;
   void free_record(HandleRecord& record) noexcept;
+  void discard_tasks() noexcept;
   void discard_queues() noexcept;
   void publish_queue_length() noexcept {
     counters_.immediates_queued.store(immediates_.size(), std::memory_order_relaxed);
@@ -310,6 +316,7 @@ class LoopCore {
   int depth_ = 0;
   std::uint32_t fork_generation_ = 0;
   bool wake_watched_ = false;
+  bool closing_ = false;
   bool dead_ = false;
   bool in_timer_phase_ = false;
   bool hooks_replaced_ = false;
@@ -321,7 +328,7 @@ class LoopCore {
   SignalsHook signals_hook_ = nullptr;
   DescriptorHook descriptor_hook_ = nullptr;
   const void* last_at_limit_ = nullptr;
-  std::array<std::unique_ptr<HandleStore>, 6> stores_;
+  std::array<std::unique_ptr<HandleStore>, 7> stores_;
   std::unordered_map<const HandleRecord*, std::string> names_;
 
   TimerStore timers_;  // 85 KB: last, so that the rest lies together

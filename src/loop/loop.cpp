@@ -25,6 +25,8 @@ std::string_view to_string(HandleKind kind) noexcept {
       return "stream";
     case HandleKind::waker:
       return "waker";
+    case HandleKind::task:
+      return "task";
   }
   return "unknown";
 }
@@ -150,7 +152,13 @@ LoopCore& usable(LoopCore* core, const char* what) noexcept {
 
 Loop::Loop() : Loop(LoopOptions{}) {}
 
-Loop::Loop(const LoopOptions& options) : core_(make_or_throw(options)) {}
+Loop::Loop(const LoopOptions& options) : Loop(make_or_throw(options)) {}
+
+Loop::Loop(LoopCore* core) noexcept : core_(core) { be_the_loop_of_core(); }
+
+void Loop::be_the_loop_of_core() noexcept {
+  if (core_ != nullptr) core_->loop = this;
+}
 
 Result<Loop> Loop::create(const LoopOptions& options) {
   return detail::make_loop(options, nullptr);
@@ -162,11 +170,12 @@ Result<Loop> detail::make_loop(const LoopOptions& options, std::unique_ptr<PollD
   return Loop(*made);
 }
 
-Loop::Loop(Loop&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
+Loop::Loop(Loop&& other) noexcept : Loop(std::exchange(other.core_, nullptr)) {}
 
 Loop& Loop::operator=(Loop&& other) noexcept {
   Loop moved(std::move(other));
   std::swap(core_, moved.core_);
+  be_the_loop_of_core();
   return *this;
 }
 
