@@ -69,10 +69,12 @@ endfunction()
 foreach(layer base op sys poll backend loop io task capi regress)
   evix_add_test_program(${layer})
 endforeach()
-if(TARGET test_regress)
-  target_link_libraries(test_regress PRIVATE test_allocations)
-  target_link_libraries(mutants_regress PRIVATE test_allocations)
-endif()
+foreach(layer task regress)
+  if(TARGET test_${layer})
+    target_link_libraries(test_${layer} PRIVATE test_allocations)
+    target_link_libraries(mutants_${layer} PRIVATE test_allocations)
+  endif()
+endforeach()
 
 # The conformance suite once more, with calls and allocations that fail: tests/torture/run. The
 # library's doors are replaced by those of tests/torture/wrapped.cpp when it is linked.

@@ -13,6 +13,7 @@
 #include "evix/poller.hpp"
 #include "evix/ready.hpp"
 #include "evix/signal.hpp"
+#include "evix/task.hpp"
 #include "evix/tcp.hpp"
 #include "evix/time.hpp"
 #include "evix/timer.hpp"
