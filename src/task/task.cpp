@@ -107,7 +107,12 @@ void start_yield(TaskChain& chain) noexcept {
   record.core->queue_finished(record, record);
 }
 
-void resume_chain(TaskChain& chain) { resume(record_of(chain)); }
+void resume_chain(TaskChain& chain) {
+  TaskRecord& record = record_of(chain);
+  record.core->check_usable("a task was resumed by a thread that does not run its loop");
+  check(record.active, "a task was resumed that does not wait");
+  resume(record);
+}
 
 }  // namespace detail
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -168,6 +169,18 @@ TEST_P(TaskLoop, ASleepOfNothingWaitsForTheTimersOfTheNextTurn) {
   EXPECT_EQ(turns, (std::vector<std::uint64_t>{2, 3, 4}));
 }
 
+Task<> sleeps_and_counts(Duration delay, int& awake) {
+  co_await sleep_for(delay);
+  ++awake;
+}
+
+TEST_P(TaskLoop, AThousandSleepsBeginInOneTurn) {
+  int awake = 0;
+  for (int i = 0; i < 1000; ++i) loop.spawn(sleeps_and_counts(Duration(1000 - i), awake));
+  EXPECT_EQ(loop.run(), 0);
+  EXPECT_EQ(awake, 1000);
+}
+
 // ---- Listing -----------------------------------------------------------------------------------
 
 Task<> yields_then_sleeps() {
@@ -314,6 +327,36 @@ TEST_P(TaskLoop, TasksAllocateNothingAfterWarmUp) {
   EXPECT_EQ(loop.run(), 0);
   EXPECT_EQ(allocations.count(), 0);
   EXPECT_EQ(sum, 220 * 6);
+}
+
+Task<> has(Counted argument, int& begun) {
+  static_cast<void>(argument);
+  ++begun;
+  co_return;
+}
+
+TEST_P(TaskLoop, ASpawnWithoutMemoryHasDoneNothing) {
+  EVIX_NEEDS_ALLOCATIONS();
+  int live = 0;
+  int begun = 0;
+  int failures = 0;
+  for (bool again = true; again; ++failures) {
+    Loop other(options());
+    try {
+      const FailAllocation fail(failures + 1);
+      other.spawn(has(Counted(live), begun));
+      again = fail.happened();
+    } catch (const std::bad_alloc&) {
+      EXPECT_EQ(live, 0);
+      EXPECT_TRUE(other.handles().empty());
+      EXPECT_FALSE(other.alive());
+    }
+    EXPECT_EQ(other.run(), 0);
+  }
+  // At least the frame, the frames to keep, the timers, the store and its first chunk.
+  EXPECT_GE(failures, 6);
+  EXPECT_EQ(begun, 1);
+  EXPECT_EQ(live, 0);
 }
 
 }  // namespace

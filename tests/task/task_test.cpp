@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <concepts>
+#include <coroutine>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -262,6 +265,51 @@ TEST_P(TaskMisuse, SpawnFromAWrongThread) {
         loop.run_ready();
       },
       "^evix: spawn\\(\\) from a thread that does not run the loop\n");
+}
+
+/** Waits until somebody resumes the chain that it hands out. */
+class HandsOut : public detail::TaskAwaitable {
+ public:
+  explicit HandsOut(detail::TaskChain*& chain) noexcept : chain_(chain) {}
+
+  bool await_ready() const noexcept { return false; }
+  template <std::derived_from<detail::TaskPromiseBase> Promise>
+  void await_suspend(std::coroutine_handle<Promise> task) const noexcept {
+    chain_ = &task.promise().chain();
+  }
+  void await_resume() const noexcept {}
+
+ private:
+  detail::TaskChain*& chain_;
+};
+
+Task<> waits_twice(detail::TaskChain*& chain, bool resumes_itself) {
+  co_await HandsOut(chain);
+  if (resumes_itself) detail::resume_chain(*chain);
+  co_await HandsOut(chain);
+}
+
+TEST_P(TaskMisuse, ResumedByTheWrongThreadOrWhileItRuns) {
+  detail::TaskChain* chain = nullptr;
+  loop.spawn(waits_twice(chain, false));
+  loop.run_ready();
+  EXPECT_DEATH(
+      {
+        (void)loop.after_fork();
+        loop.post([&] { std::thread([&] { detail::resume_chain(*chain); }).join(); });
+        loop.run_ready();
+      },
+      "^evix: a task was resumed by a thread that does not run its loop\n");
+  loop.post([&] { detail::resume_chain(*chain); });
+  loop.run_ready();
+  EXPECT_EQ(loop.handles().size(), 1U);
+  loop.post([&] { detail::resume_chain(*chain); });
+  EXPECT_EQ(loop.run(), 0);
+  EXPECT_TRUE(loop.handles().empty());
+
+  loop.spawn(waits_twice(chain, true));
+  loop.run_ready();
+  EXPECT_DEATH(detail::resume_chain(*chain), "^evix: a task was resumed that does not wait\n");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <concepts>
 #include <coroutine>
 #include <cstdint>
 #include <stdexcept>
