@@ -18,9 +18,9 @@
 /** @file
  * Coroutines: tasks, which await each other, sleeps and yields on the loop that runs them.
  *
- * Threads: a task runs on the thread that runs its loop, one piece at a time between two turns'
- * callbacks, and goes on only in a turn. A task that does not run belongs to whoever holds it.
- * docs/decisions/0011-coroutines.md has the reasons.
+ * Threads: a task runs on the thread that runs its loop, in its turns, and no two of a loop at
+ * once. A task that has not begun belongs to whoever holds it. docs/decisions/0011-coroutines.md
+ * has the reasons.
  */
 namespace evix {
 
