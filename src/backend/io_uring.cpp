@@ -236,8 +236,7 @@ void RingBackend::arm_listed() noexcept {
 void RingBackend::arm_sends() noexcept {
   while (!pending_.empty() && make_room(entries_per_port)) {
     RingPort* port = pop_listed(pending_, RingPort::Listed::pending);
-    if (port == nullptr || port->source->kind != SourceKind::stream) continue;
-    if (port->source->out != nullptr || port->unsent) arm_out(*port);
+    if (port != nullptr && port->source->kind == SourceKind::stream) arm_out(*port);
   }
 }
 

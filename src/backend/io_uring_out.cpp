@@ -68,7 +68,8 @@ Started RingBackend::start_connect(ConnectOp& op) {
 
 void RingBackend::arm_out(RingPort& port) noexcept {
   Source& source = *port.source;
-  if (port.out_armed || port.out_done) return;
+  const bool nothing = source.out == nullptr && !port.unsent;
+  if (nothing || port.out_armed || port.out_done) return;
   if (port.batched) return make_audible(port);
   if (source.out != nullptr && source.out->kind == OpKind::connect) {
     io_uring_sqe* entry = ring_.next_entry();

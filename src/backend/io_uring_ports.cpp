@@ -240,7 +240,7 @@ void RingBackend::arm(RingPort& port) noexcept {
     case SourceKind::wake:
       return arm_poll(port);
     case SourceKind::stream:
-      if (port.source->out != nullptr || port.unsent) arm_out(port);
+      arm_out(port);
       break;
     case SourceKind::listener:
       break;
