@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -43,16 +45,26 @@ constexpr timeval patience{20, 0};
   std::_Exit(5);
 }
 
+/** With a time limit sockets say EINTR, also for a ring that this thread has closed a moment ago.
+ */
+template <class Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
 std::string read_all(int listener) {
-  const int connection = ::accept(listener, nullptr, nullptr);
-  EXPECT_GE(connection, 0);
+  const int connection = uninterrupted([&] { return ::accept(listener, nullptr, nullptr); });
+  EXPECT_GE(connection, 0) << std::strerror(errno);
   std::string text;
   std::array<char, 64> bytes{};
   ssize_t count = 0;
-  while ((count = ::recv(connection, bytes.data(), bytes.size(), 0)) > 0) {
+  const auto receive = [&] { return ::recv(connection, bytes.data(), bytes.size(), 0); };
+  while ((count = uninterrupted(receive)) > 0) {
     text.append(bytes.data(), static_cast<std::size_t>(count));
   }
-  EXPECT_EQ(count, 0);
+  EXPECT_EQ(count, 0) << std::strerror(errno);
   ::close(connection);
   return text;
 }
