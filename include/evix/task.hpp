@@ -62,7 +62,7 @@ EVIX_API void start_yield(TaskChain& chain) noexcept;
  * Goes on with a chain that waits, until it waits again or has ended; rethrows what left it. On the
  * loop's thread, in a callback, never inside the chain itself.
  */
-EVIX_API void resume_chain(TaskChain& chain);
+void resume_chain(TaskChain& chain);
 
 /**
  * What the promises of all tasks have in common.
