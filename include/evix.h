@@ -582,8 +582,9 @@ EVIX_API int evix_stream_send(evix_stream_t* stream, const void* bytes, size_t s
 /**
  * Sends without a callback; what the kernel does not take at once is copied. A later failure is
  * reported to the next operation. With io_uring up to 4 KiB go out at the end of the turn, or at
- * exit(3) of the loop's thread; not at all when the process ends otherwise before that. @return
- * EVIX_EQUEUEFULL: nothing was taken.
+ * exit(3) of the loop's thread; not at all when the process ends otherwise before that. After
+ * evix_stream_close() these are sent still, as with evix_stream_try_send().
+ * @return EVIX_EQUEUEFULL: nothing was taken.
  */
 EVIX_API int evix_stream_send_copy(evix_stream_t* stream, const void* bytes, size_t size);
 /**

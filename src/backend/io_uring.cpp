@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/mutation.hpp"
+#include "sys/descriptor.hpp"
 #include "sys/static_tls.hpp"
 
 namespace evix::detail {
@@ -144,7 +145,7 @@ void RingBackend::flush_at_exit() noexcept {
     run->arm_sends();
     (void)run->hand_over();
     run->ports_.for_each([run](RingPort& port) {
-      if (port.unsent) run->reset_when_closed(port.source->handle);
+      if (port.unsent) reset_when_closed(run->calls_, port.source->handle);
     });
   }
 }

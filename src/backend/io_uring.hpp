@@ -299,7 +299,6 @@ class RingBackend final : public Backend {
   void end_all_lingering() noexcept;
   std::int64_t limit_lingering(std::int64_t timeout_ns) noexcept;
   void abandon_lingering() noexcept;
-  void reset_when_closed(native_handle handle) noexcept;
 
   // ---- Watched ----
   Started start_watch(WatchOp& op);

@@ -5,6 +5,7 @@
 
 #include "backend/io_uring.hpp"
 #include "base/mutation.hpp"
+#include "sys/descriptor.hpp"
 
 namespace evix::detail {
 namespace {
@@ -290,7 +291,7 @@ native_handle RingBackend::take_connection(RingPort& port) noexcept {
 
 // As a listener that is closed refuses those that wait: with a reset.
 void RingBackend::refuse_connection(native_handle handle) noexcept {
-  if (!forked()) reset_when_closed(handle);
+  if (!forked()) reset_when_closed(calls_, handle);
   (void)calls_.close(handle);
 }
 

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "backend/io_uring.hpp"
+#include "sys/descriptor.hpp"
 
 namespace evix::detail {
 namespace {
@@ -373,7 +374,7 @@ void RingBackend::drop_out(RingPort& port) noexcept {
   if (port.unsent) {
     keep_sending(port);
   } else if (port.send_error() != 0 && !port.send_told) {
-    reset_when_closed(port.source->handle);
+    reset_when_closed(calls_, port.source->handle);
   }
 }
 
@@ -401,7 +402,7 @@ void RingBackend::keep_sending(RingPort& port) noexcept {
   LingeringStream* stream = is_to_be_reset(handle) ? nullptr : make_lingering(handle);
   if (stream == nullptr) {
     unsent_.erase(port.slot);
-    reset_when_closed(handle);
+    reset_when_closed(calls_, handle);
     return;
   }
   auto bytes = unsent_.extract(port.slot);
@@ -452,7 +453,7 @@ void RingBackend::end_lingering(LingeringStream& stream) noexcept {
   const native_handle handle = stream.handle;
   free_port(port);
   lingering_.free(&stream);
-  if (!sent) reset_when_closed(handle);
+  if (!sent) reset_when_closed(calls_, handle);
   (void)calls_.close(handle);
 }
 
@@ -472,12 +473,6 @@ std::int64_t RingBackend::limit_lingering(std::int64_t timeout_ns) noexcept {
   }
   const std::int64_t left = lingering_next_ns_ - now;
   return timeout_ns < 0 ? left : std::min(timeout_ns, left);
-}
-
-// A peer that gets a part must not take it for all (socket(7), SO_LINGER).
-void RingBackend::reset_when_closed(native_handle handle) noexcept {
-  const linger reset{1, 0};
-  (void)calls_.set_option(handle, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
 }
 
 void RingBackend::end_all_lingering() noexcept {

@@ -7,6 +7,7 @@
 
 #include "base/mutation.hpp"
 #include "sys/address.hpp"
+#include "sys/descriptor.hpp"
 #include "sys/error.hpp"
 #include "sys/inet.hpp"
 
@@ -517,11 +518,8 @@ void TcpStream::close(Callback<void()> callback) {
 
 void TcpStream::abort() noexcept {
   StreamRecord& stream = detail::stream_of(*this);
-  // The option belongs to the socket, which a child shares with its parent.
   if (stream.opened() && !stream.core->forked()) {
-    const linger reset{1, 0};
-    stream.core->calls().set_option(stream.socket.handle, SOL_SOCKET, SO_LINGER, &reset,
-                                    sizeof reset);
+    detail::reset_when_closed(stream.core->calls(), stream.socket.handle);
   }
   close();
 }

@@ -2,11 +2,11 @@
 #include <evix/timer.hpp>
 
 #include <cstddef>
-#include <string>
 
 #include "base/mutation.hpp"
 #include "loop/callback_slot.hpp"
 #include "loop/core.hpp"
+#include "loop/deadline_text.hpp"
 
 namespace evix {
 namespace detail {
@@ -59,10 +59,7 @@ static_assert(sizeof(TimerRecord) == 192, "to here");
 #pragma GCC diagnostic pop
 
 void TimerRecord::describe(HandleInfo& info) const {
-  if (!armed()) return;
-  const std::int64_t left_ns =
-      fresh() ? delay_ns : subtract_saturating(deadline_ns, core->now_ns());
-  info.waits_for = "deadline in " + std::to_string(left_ns < 0 ? 0 : left_ns / 1'000'000) + " ms";
+  if (armed()) info.waits_for = deadline_text(*core, *this);
 }
 
 // The next deadline of a repeating timer that has just fired; counts what was missed.

@@ -1,10 +1,10 @@
 #include <evix/task.hpp>
 
-#include <string>
 #include <system_error>
 
 #include "base/check.hpp"
 #include "loop/core.hpp"
+#include "loop/deadline_text.hpp"
 #include "task/frame_pool.hpp"
 
 namespace evix {
@@ -46,10 +46,7 @@ void TaskRecord::shut() noexcept {
 
 void TaskRecord::describe(HandleInfo& info) const {
   if (works_queued != 0) info.waits_for = "its turn";
-  if (!armed()) return;
-  const std::int64_t left_ns =
-      fresh() ? delay_ns : subtract_saturating(deadline_ns, core->now_ns());
-  info.waits_for = "deadline in " + std::to_string(left_ns < 0 ? 0 : left_ns / 1'000'000) + " ms";
+  if (armed()) info.waits_for = deadline_text(*core, *this);
 }
 
 // While it runs it does not keep a run() inside it from returning.

@@ -12,6 +12,7 @@
 
 #include "backend/random_choices.hpp"
 #include "backend/tcp_support.hpp"
+#include "backend/thread_end_support.hpp"
 #include "support/descriptors.hpp"
 
 /** @file
@@ -20,7 +21,7 @@
 namespace evix::test {
 namespace {
 
-class InFlightTraps : public TcpConformance {};
+class InFlightTraps : public ThreadEnd {};
 EVIX_OVER_BACKENDS(InFlightTraps);
 
 // ---- T135: a close that does not end what is in flight -----------------------------------------
@@ -320,51 +321,21 @@ TEST_P(InFlightTraps, TrapT141BytesThatComeBeforeTheCancelCount) {
 // Refused with the documented error where the next thread is told from the first one (which may
 // have had the same identity, and then it goes on); no receive fails, and what comes is not lost.
 TEST_P(InFlightTraps, TrapT143ReceivesOutliveTheThreadThatRanTheLoop) {
-  constexpr std::size_t count = 100;
   for (const bool another : {false, true}) {
     Loop own(options());
-    std::vector<Pair> pairs(count);
-    std::vector<Inbox> inboxes(count);
-    const auto receive_all = [&] {
-      for (std::size_t i = 0; i < count; ++i) {
-        pairs[i].server.receive_start(inboxes[i].callback());
-      }
-    };
-    bool made = true;
-    std::thread([&] {
-      for (Pair& pair : pairs) {
-        pair = make_pair(own);
-        made = made && pair.client && pair.server;
-      }
-      if (!made) return;
-      receive_all();
+    Receivers receivers;
+    ASSERT_TRUE(start_in_a_thread(own, receivers, [&] {
       const KeepAlive alive = own.keep_alive();
       EXPECT_EQ(own.run_for(10ms), 0);
-    }).join();
-    ASSERT_TRUE(made);
-    const auto go_on = [&] {
-      for (Pair& pair : pairs) ASSERT_TRUE(pair.client.send_copy("here"));
-      const int refused = own.run_ready();
-      if (!another) {
-        EXPECT_EQ(refused, static_cast<int>(Errc::wrong_thread));
-      }
-      if (refused != 0) {
-        EXPECT_EQ(own.error(), Errc::wrong_thread);
-        for (Pair& pair : pairs) pair.server.receive_stop();
-        ASSERT_EQ(own.run_ready(), 0);
-        receive_all();
-      }
-      EXPECT_TRUE(until(own, [&] {
-        return std::ranges::all_of(inboxes, [](const Inbox& each) { return each.text == "here"; });
-      }));
-      settle(own, 3);
-      EXPECT_TRUE(std::ranges::none_of(inboxes, &Inbox::over));
-      pairs.clear();
-    };
+    }));
     if (another) {
-      std::thread(go_on).join();
+      std::thread([&] {
+        receivers.send();
+        go_on(own, receivers);
+      }).join();
     } else {
-      go_on();
+      receivers.send();
+      EXPECT_EQ(go_on(own, receivers), static_cast<int>(Errc::wrong_thread));
     }
   }
 }

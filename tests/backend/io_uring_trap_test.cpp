@@ -12,6 +12,7 @@
 #include "backend/fork_support.hpp"
 #include "backend/io_uring_support.hpp"
 #include "backend/random_choices.hpp"
+#include "backend/thread_end_support.hpp"
 
 /** @file
  * Traps that only a ring has: docs/traps.md, T132 to T148. What every backend can fall into is in
@@ -20,7 +21,7 @@
 namespace evix::test {
 namespace {
 
-class IoUringTraps : public TcpConformance {
+class IoUringTraps : public ThreadEnd {
  protected:
   /** Waits in the kernel until there is something to read at the stream. */
   static void await_readable(const TcpStream& stream) {
@@ -331,45 +332,15 @@ TEST_P(IoUringTraps, TrapT136KernelHasNoMemoryAfterItsCallback) {
 // What it left is cancelled by the kernel when data comes, unless the ring collects its work. The
 // next thread has, as a rule, the identity of the first, and then finds that ring.
 TEST_P(IoUringTraps, TrapT143CancelledByTheEndOfItsThreadGoesOn) {
-  constexpr std::size_t count = 100;
   constexpr unsigned newest = IORING_SETUP_DEFER_TASKRUN;
   for (const unsigned unknown : {0U, newest, newest | IORING_SETUP_SINGLE_ISSUER}) {
     SCOPED_TRACE(unknown);
     OldKernel calls(unknown);
     Loop own(over(calls));
-    std::vector<Pair> pairs(count);
-    std::vector<Inbox> inboxes(count);
-    const auto receive_all = [&] {
-      for (std::size_t i = 0; i < count; ++i) {
-        pairs[i].server.receive_start(inboxes[i].callback());
-      }
-    };
-    bool made = true;
-    std::thread([&] {
-      for (Pair& pair : pairs) {
-        pair = make_pair(own);
-        made = made && pair.client && pair.server;
-      }
-      if (!made) return;
-      receive_all();
-      EXPECT_EQ(own.run_ready(), 0);
-    }).join();
-    ASSERT_TRUE(made);
-    for (Pair& pair : pairs) ASSERT_TRUE(pair.client.send_copy("here"));
-    std::thread([&] {
-      if (own.run_ready() != 0) {
-        EXPECT_EQ(own.error(), Errc::wrong_thread);
-        for (Pair& pair : pairs) pair.server.receive_stop();
-        EXPECT_EQ(own.run_ready(), 0);
-        receive_all();
-      }
-      EXPECT_TRUE(until(own, [&] {
-        return std::ranges::all_of(inboxes, [](const Inbox& each) { return each.text == "here"; });
-      }));
-      settle(own, 3);
-      EXPECT_TRUE(std::ranges::none_of(inboxes, &Inbox::over));
-      pairs.clear();
-    }).join();
+    Receivers receivers;
+    ASSERT_TRUE(start_in_a_thread(own, receivers, [&] { EXPECT_EQ(own.run_ready(), 0); }));
+    receivers.send();
+    std::thread([&] { go_on(own, receivers); }).join();
   }
 }
 
