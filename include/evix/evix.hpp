@@ -12,6 +12,7 @@
 #include "evix/loop_thread.hpp"
 #include "evix/poller.hpp"
 #include "evix/ready.hpp"
+#include "evix/scope.hpp"
 #include "evix/signal.hpp"
 #include "evix/task.hpp"
 #include "evix/tcp.hpp"

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <coroutine>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <new>
@@ -27,9 +28,36 @@ namespace evix {
 namespace detail {
 
 class TaskPromiseBase;
+struct TaskChain;
+struct TaskWait;
 
 /** Base of what a task may await besides a task. */
 struct TaskAwaitable {};
+
+/** What became of a wait that was to end before its time. */
+enum class Withdrawn : std::uint8_t {
+  ended,       ///< nobody will resume the task
+  has_result,  ///< what it waits for has come: await_resume() is to give it
+  later,       ///< it goes on waiting; the task is resumed as without this
+};
+
+/** A kind of wait. */
+struct TaskWaitKind {
+  Withdrawn (*withdraw)(TaskWait& wait) noexcept;
+  const char* waits_for;  ///< for people
+};
+
+/** What a suspended task waits for; in its frame, until it goes on or the wait was withdrawn. */
+struct TaskWait {
+  const TaskWaitKind* kind = nullptr;
+  TaskChain* chain = nullptr;
+};
+
+/** That one task awaits another; in the frame of the first. */
+struct TaskLink {
+  TaskPromiseBase* parent = nullptr;
+  TaskPromiseBase* child = nullptr;  ///< null: its frame is gone
+};
 
 /**
  * A spawned task and those that it awaits, each awaited by the one before. One of them runs or is
@@ -37,13 +65,23 @@ struct TaskAwaitable {};
  */
 struct TaskChain {
   TaskPromiseBase* innermost = nullptr;  ///< runs or is suspended; null: all have ended
-  bool ready = false;                    ///< the innermost one is another, to be resumed next
-};
+  TaskWait* wait = nullptr;              ///< null: it runs, or its turn has come
+  /** Cancelled: the frames inside of this one's parent go at the next await. Null: not. */
+  TaskLink* cancelled = nullptr;
+  std::uint16_t ready_awaits_left = 0;  ///< that may go on at once until it has to yield
+  bool ready = false;                   ///< the innermost one is another, to be resumed next
 
-/** That one task awaits another; in the frame of the first. */
-struct TaskLink {
-  TaskPromiseBase* parent = nullptr;
-  TaskPromiseBase* child = nullptr;  ///< null: its frame is gone
+  /**
+   * For await_suspend, before anything is started: whether the task is to be suspended without
+   * having started anything, because it was cancelled.
+   */
+  bool stopped() const noexcept { return cancelled != nullptr; }
+  /** From await_suspend: the task waits. */
+  void suspend(TaskWait& with, const TaskWaitKind& kind) noexcept {
+    wait = &with;
+    with.kind = &kind;
+    with.chain = this;
+  }
 };
 
 [[noreturn, gnu::cold]] EVIX_API void fail_empty_task() noexcept;
@@ -55,14 +93,22 @@ EVIX_API void* allocate_frame(std::size_t size);
 EVIX_API void free_frame(void* frame, std::size_t size) noexcept;
 
 EVIX_API Loop& loop_of(TaskChain& chain) noexcept;
-EVIX_API void start_sleep(TaskChain& chain, Duration delay) noexcept;
-EVIX_API void start_sleep(TaskChain& chain, TimePoint deadline) noexcept;
-EVIX_API void start_yield(TaskChain& chain) noexcept;
+
+/** The timer of a sleep or of a deadline; of src/task. */
+struct TaskTimer;
+struct SleepWait : TaskWait {
+  TaskTimer* timer = nullptr;
+};
+EVIX_API void start_sleep(SleepWait& wait, TaskChain& chain, Duration delay);
+EVIX_API void start_sleep(SleepWait& wait, TaskChain& chain, TimePoint deadline);
+EVIX_API void start_yield(TaskWait& wait, TaskChain& chain) noexcept;
 /**
  * Goes on with a chain that waits, until it waits again or has ended; rethrows what left it. On the
  * loop's thread, in a callback, never inside the chain itself.
  */
 void resume_chain(TaskChain& chain);
+/** The wait is over; the chain goes on in this turn or the next, not inside this call. */
+void resume_later(TaskWait& wait) noexcept;
 
 /**
  * What the promises of all tasks have in common.
@@ -284,23 +330,29 @@ class [[nodiscard("a sleep has to be awaited")]] Sleep : public TaskAwaitable {
 
   bool await_ready() const noexcept { return false; }
   template <std::derived_from<TaskPromiseBase> Promise>
-  void await_suspend(std::coroutine_handle<Promise> task) const noexcept {
-    start_sleep(task.promise().chain(), time_);
+  void await_suspend(std::coroutine_handle<Promise> task) {
+    TaskChain& chain = task.promise().chain();
+    if (!chain.stopped()) start_sleep(wait_, chain, time_);
   }
   void await_resume() const noexcept {}
 
  private:
   Time time_;
+  SleepWait wait_;
 };
 
 class [[nodiscard("a yield has to be awaited")]] Yield : public TaskAwaitable {
  public:
   bool await_ready() const noexcept { return false; }
   template <std::derived_from<TaskPromiseBase> Promise>
-  void await_suspend(std::coroutine_handle<Promise> task) const noexcept {
-    start_yield(task.promise().chain());
+  void await_suspend(std::coroutine_handle<Promise> task) noexcept {
+    TaskChain& chain = task.promise().chain();
+    if (!chain.stopped()) start_yield(wait_, chain);
   }
   void await_resume() const noexcept {}
+
+ private:
+  TaskWait wait_;
 };
 
 class [[nodiscard("this_loop() has to be awaited")]] ThisLoop : public TaskAwaitable {

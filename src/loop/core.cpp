@@ -119,7 +119,7 @@ void LoopCore::shut_down() noexcept {
 // Before the handles: a task's frame may own some, and its destructors may use them.
 void LoopCore::discard_tasks() noexcept {
   const auto discard = [](HandleRecord& record, void* context) {
-    static_cast<LoopCore*>(context)->release_record(record);
+    if (!record.released) static_cast<LoopCore*>(context)->release_record(record);
   };
   if (HandleStore* records = store(HandleKind::task)) records->for_each(discard, this);
 }
@@ -134,6 +134,7 @@ void LoopCore::discard_queues() noexcept {
   }
   while (Work* work = immediates_.pop()) dispatch(work);
   while (Work* work = finished_.pop()) dispatch(work);
+  while (Work* work = resumed_.pop()) dispatch(work);
 }
 
 // Another thread of the parent was running the loop when this one forked: it does not exist here.
@@ -285,7 +286,7 @@ bool LoopCore::alive() const noexcept {
 
 // Something is queued already, so the wait only looks.
 bool LoopCore::must_look() const noexcept {
-  return !immediates_.empty() || !finished_.empty() || mailbox_->has_work();
+  return !immediates_.empty() || !finished_.empty() || !resumed_.empty() || mailbox_->has_work();
 }
 
 // ---- The turn --------------------------------------------------------------------------------
@@ -409,6 +410,17 @@ void LoopCore::run_completions() {
     if (op == nullptr) break;
     dispatch(op);
   }
+  run_resumed();
+}
+
+// Tasks that others have resumed, those too that are resumed meanwhile: from one to the next no
+// call to the kernel is needed. The budget is that of immediates, for the same reason.
+void LoopCore::run_resumed() {
+  for (std::uint32_t left = options_.immediate_budget; left > 0 && !stopping(); --left) {
+    Work* work = resumed_.pop();
+    if (work == nullptr) break;
+    dispatch(work);
+  }
 }
 
 void LoopCore::run_timers() {
@@ -434,6 +446,7 @@ void LoopCore::run_timers() {
     take_from(counters_.timers_armed, 1);
     dispatch(timer);
   }
+  run_resumed();
 }
 
 // ---- Mail ------------------------------------------------------------------------------------
@@ -496,10 +509,9 @@ int LoopCore::ensure_wake() {
 
 void LoopCore::reserve_timer() {
   // A stream has up to four: connect, receive, send, close.
-  std::size_t timers = 1;
+  std::size_t timers = 1 + other_timers;
   for (const auto& [kind, each] : {std::pair<HandleKind, std::size_t>{HandleKind::timer, 1},
                                    {HandleKind::listener, 1},
-                                   {HandleKind::task, 1},
                                    {HandleKind::stream, 4}}) {
     if (const HandleStore* records = store(kind)) timers += each * records->size();
   }

@@ -104,6 +104,11 @@ class LoopCore {
     record.add_queued_work();
     finished_.push(&work);
   }
+  /** A task whose wait is over: it goes on in this phase, or in the next one that has the time. */
+  void queue_resumed(HandleRecord& record, Work& work) noexcept {
+    record.add_queued_work();
+    resumed_.push(&work);
+  }
   /** True while the queues are thrown away: works free themselves without calling anybody. */
   bool discarding() const noexcept { return dead_; }
   PostNode* make_post_node(PostCallback&& task);
@@ -115,6 +120,7 @@ class LoopCore {
   // ---- Timers ----
   /** Makes room for one more timer, so that no start allocates. Call it before making a timer. */
   void reserve_timer();
+  std::size_t other_timers = 0;  ///< that belong to no handle
   /** In `delay_ns` from the next clock reading; restarts a started one. O(1). */
   void start_timer(TimerWork& timer, std::int64_t delay_ns) noexcept;
   /**
@@ -256,6 +262,7 @@ class LoopCore {
 
   int turn(std::int64_t wait_limit_ns);
   void run_immediates();
+  void run_resumed();
   int wait_for_work(std::int64_t limit_ns);
   [[gnu::hot]] void run_completions();
   void run_timers();
@@ -299,6 +306,7 @@ class LoopCore {
 
   WorkQueue immediates_;
   WorkQueue finished_;
+  WorkQueue resumed_;
   // Started and not yet placed, in order; null: restarted or stopped since. The last is not null.
   std::unique_ptr<TimerWork*[]> fresh_;
   TimerWork** fresh_end_ = nullptr;

@@ -5,6 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "task/task_record.hpp"
+
 namespace evix::detail {
 namespace {
 
@@ -23,7 +25,8 @@ constexpr bool recycles = true;
 
 FramePool* pool_here() noexcept {
   LoopCore* const core = LoopCore::here();
-  return core == nullptr ? nullptr : static_cast<FramePool*>(core->tasks.get());
+  if (core == nullptr || core->tasks == nullptr) return nullptr;
+  return &static_cast<TaskExtension&>(*core->tasks).frames;
 }
 
 }  // namespace

@@ -3,15 +3,13 @@
 #include <array>
 #include <cstddef>
 
-#include "loop/core.hpp"
-
 /** @file
  * Coroutine frames that a loop keeps for its next tasks.
  */
 namespace evix::detail {
 
 /** Frames by size, last in first out. The loop's thread only. */
-class FramePool final : public LoopCore::Extension {
+class FramePool {
  public:
   static constexpr std::size_t size_step = 32;
   static constexpr std::size_t size_max = 2048;  // larger ones go to the heap
@@ -21,7 +19,7 @@ class FramePool final : public LoopCore::Extension {
   FramePool() = default;
   FramePool(const FramePool&) = delete;
   FramePool& operator=(const FramePool&) = delete;
-  ~FramePool() override;
+  ~FramePool();
 
   /** What operator new is asked for: a frame may be freed in a loop that keeps it. */
   static std::size_t rounded(std::size_t size) noexcept {
