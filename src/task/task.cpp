@@ -107,7 +107,7 @@ void run_queued(Work* work) {
   record.queued = false;
   const bool has_result = std::exchange(record.has_result, false);
   if (record.released) return;
-  resume(record, record.cancelled != nullptr && !has_result);
+  resume(record, record.cancelled != nullptr && (!has_result || mutated("T156")));
 }
 
 }  // namespace
@@ -245,6 +245,7 @@ bool is_inside(const TaskChain& chain, const TaskLink& link, const TaskLink& out
 
 void cancel_chain(TaskRecord& record, TaskLink& link) noexcept {
   if (record.innermost == nullptr || record.released) return;
+  if (mutated("T155") && record.queued) return;
   if (record.cancelled != nullptr && is_inside(record, link, *record.cancelled)) return;
   record.cancelled = &link;
   if (record.running || record.wait == nullptr) return;  // it sees that in its turn

@@ -139,5 +139,88 @@ TEST_P(TaskTraps, TrapT152ASuspendedChainOfAMillionIsDestroyed) {
   });
 }
 
+// ---- T155: a cancel between the result and the task's turn is seen by the next await
+// -------------
+
+Task<> never_ends(Event& event, std::uint64_t& results) {
+  for (;;) {
+    co_await event.wait();
+    event.reset();
+    ++results;
+  }
+}
+
+TEST_P(TaskTraps, TrapT155CancelledBetweenTheResultAndItsTurn) {
+  const std::uint64_t rounds = scaled(100'000, 2'000);
+  std::uint64_t results = 0;
+  for (std::uint64_t round = 1; round <= rounds; ++round) {
+    Event event;
+    Scope scope(loop);
+    scope.spawn(never_ends(event, results));
+    loop.run_ready();
+    event.set();
+    scope.cancel();
+    loop.run_for(1s);
+    ASSERT_TRUE(scope.empty()) << "round " << round;
+    // What had come was given.
+    ASSERT_EQ(results, round);
+  }
+}
+
+// ---- T156: what has come is given, also when it was to be stopped
+// ---------------------------------
+
+Task<> pops_with_a_deadline(Channel<std::uint64_t>& channel, std::uint64_t& sum,
+                            std::uint64_t& late) {
+  for (;;) {
+    const auto popped = co_await with_timeout(1us, channel.pop());
+    if (!popped) {
+      ++late;
+    } else if (!*popped) {
+      co_return;
+    } else {
+      sum += **popped;
+    }
+  }
+}
+
+Task<> pushes_in_time_and_late(Channel<std::uint64_t>& channel, std::uint64_t count) {
+  for (std::uint64_t number = 1; number <= count; ++number) {
+    // Before, at, and after the deadline of the other one.
+    co_await sleep_for(Duration(number % 5 * 500));
+    EXPECT_TRUE(co_await channel.push(number));
+  }
+  channel.close();
+}
+
+TEST_P(TaskTraps, TrapT156NothingIsLostAtTheDeadline) {
+  const std::uint64_t rounds = scaled(100'000, 2'000);
+  Channel<std::uint64_t> channel(1);
+  std::uint64_t sum = 0;
+  std::uint64_t late = 0;
+  loop.spawn(pops_with_a_deadline(channel, sum, late));
+  loop.spawn(pushes_in_time_and_late(channel, rounds));
+  EXPECT_EQ(loop.run(), 0);
+  EXPECT_EQ(sum, rounds * (rounds + 1) / 2);
+  EXPECT_GT(late, 0U);
+}
+
+TEST_P(TaskTraps, TrapT156ResultAndCancelInOneTurn) {
+  std::uint64_t given = 0;
+  for (int round = 0; round < 100; ++round) {
+    Channel<std::uint64_t> channel(1);
+    Scope scope(loop);
+    scope.spawn([](Channel<std::uint64_t>& own, std::uint64_t& count) -> Task<> {
+      count += (co_await own.pop()).value_or(0);
+    }(channel, given));
+    loop.run_ready();
+    std::uint64_t one = 1;
+    EXPECT_TRUE(channel.try_push(one));
+    scope.cancel();
+    EXPECT_EQ(loop.run(), 0);
+  }
+  EXPECT_EQ(given, 100U);
+}
+
 }  // namespace
 }  // namespace evix::test
