@@ -69,7 +69,7 @@ class Channel {
   /** Empty: there is none but for those that wait already. */
   [[nodiscard]] std::optional<T> try_pop() noexcept {
     if (size_ == promised_) return std::nullopt;
-    return take();
+    return take(promised_);
   }
 
   class [[nodiscard("a push has to be awaited")]] Push : public detail::TaskAwaitable {
@@ -124,24 +124,22 @@ class Channel {
     bool await_suspend(std::coroutine_handle<Promise> task) noexcept {
       detail::TaskChain& chain = task.promise().chain();
       if (chain.stopped()) return true;
-      if (channel_->size_ > channel_->promised_) {
-        channel_->promise(wait_);
-        return false;
-      }
-      if (channel_->closed_) return false;
+      wait_.value = channel_->try_pop();
+      if (wait_.value || channel_->closed_) return false;
       detail::enqueue_wait(channel_->poppers_, wait_, chain);
       return true;
     }
     std::optional<T> await_resume() noexcept {
-      if (!std::exchange(wait_.promised, false)) return std::nullopt;
+      if (!std::exchange(wait_.promised, false)) return std::exchange(wait_.value, std::nullopt);
       --channel_->promised_;
-      return channel_->take();
+      return channel_->take(0);
     }
 
    private:
     friend class Channel;
     struct Wait : detail::QueueWait {
-      bool promised = false;  ///< one of the values in the channel
+      bool promised = false;   ///< one of the values in the channel
+      std::optional<T> value;  ///< that was there at once
     };
     Channel* channel_;
     Wait wait_;
@@ -166,13 +164,18 @@ class Channel {
     promise_to_first();
   }
   void put(T&& value) noexcept {
-    values_[(begin_ + size_) % values_.size()].emplace(std::move(value));
+    at(size_).emplace(std::move(value));
     ++size_;
     promise_to_first();
   }
-  // The first value; the first that waits to push has its place.
-  std::optional<T> take() noexcept {
-    std::optional<T> value(std::exchange(values_[begin_], std::nullopt));
+  std::optional<T>& at(std::size_t index) noexcept {
+    return values_[(begin_ + index) % values_.size()];
+  }
+  // The value behind `index` others, which are promised; the first that waits to push has its
+  // place.
+  std::optional<T> take(std::size_t index) noexcept {
+    std::optional<T> value(std::exchange(at(index), std::nullopt));
+    for (; index != 0; --index) at(index).emplace(*std::exchange(at(index - 1), std::nullopt));
     begin_ = (begin_ + 1) % values_.size();
     --size_;
     if (pushers_.first != nullptr) {

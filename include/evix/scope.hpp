@@ -48,12 +48,16 @@ struct TaskGroup {
   TaskWait* join = nullptr;     ///< of the one that waits for that
   std::exception_ptr failure;   ///< the first one
   bool cancelled = false;
+  bool stopped_some = false;  ///< not all tasks have come to their end
 
-  void note_end(std::exception_ptr exception) noexcept;
+  void note_end(std::exception_ptr exception, bool stopped) noexcept;
 };
 
 struct JoinWait : TaskWait {
   TaskGroup* group = nullptr;
+  /** Goes on also when it was cancelled and some tasks were stopped: to see what others have got.
+   */
+  bool sees_results = false;
 };
 
 /** Null: of the loop that this thread runs. */
@@ -64,12 +68,16 @@ EVIX_API void destroy_group(TaskGroup& group) noexcept;
 EVIX_API void start_join(JoinWait& wait, TaskChain& chain) noexcept;
 EVIX_API void finish_join(TaskGroup& group);
 EVIX_API void forget_join(JoinWait& wait) noexcept;
+EVIX_API void stop_chain(TaskChain& chain) noexcept;
 
 class [[nodiscard("a join has to be awaited")]] Join : public TaskAwaitable {
  public:
-  explicit Join(TaskGroup& group) noexcept { wait_.group = &group; }
+  explicit Join(TaskGroup& group, bool sees_results = false) noexcept {
+    wait_.group = &group;
+    wait_.sees_results = sees_results;
+  }
   // Only before it is awaited.
-  Join(Join&& other) noexcept { wait_.group = other.wait_.group; }
+  Join(Join&& other) noexcept : Join(*other.wait_.group, other.wait_.sees_results) {}
   Join& operator=(Join&&) = delete;
   ~Join() {
     if (wait_.chain != nullptr) forget_join(wait_);
@@ -80,12 +88,23 @@ class [[nodiscard("a join has to be awaited")]] Join : public TaskAwaitable {
     start_join(wait_, task.promise().chain());
   }
   void await_resume() {
-    wait_.chain = nullptr;
+    if (std::exchange(wait_.chain, nullptr) != nullptr) forget_join(wait_);
     finish_join(*wait_.group);
   }
 
  private:
   JoinWait wait_;
+};
+
+/** Does not return: the task is cancelled, or its loop is going. */
+class [[nodiscard("it has to be awaited")]] Stop : public TaskAwaitable {
+ public:
+  bool await_ready() const noexcept { return false; }
+  template <std::derived_from<TaskPromiseBase> Promise>
+  void await_suspend(std::coroutine_handle<Promise> task) const noexcept {
+    stop_chain(task.promise().chain());
+  }
+  void await_resume() const noexcept {}
 };
 
 }  // namespace detail
@@ -99,11 +118,13 @@ class [[nodiscard("a join has to be awaited")]] Join : public TaskAwaitable {
  *     co_await scope.join();
  *
  * The first exception that leaves one of its tasks cancels the others, and join() throws it.
- * When the task that waits in join() is cancelled, so are the scope's, and it is stopped when they
- * have ended. The destructor, also by an exception or a cancel, destroys the tasks that are left
- * where they wait; what has come for them by then is lost with them, and so is their exception:
- * join() is the end that loses nothing. A scope that is destroyed by one of its own tasks, or while
- * a task waits in its join(), ends the process with a message. It may outlive its loop.
+ * When the task that waits in join() is cancelled, so are the scope's; when they have ended it is
+ * stopped there, unless all of them came to their end all the same. The destructor, also by an
+ * exception or a cancel, destroys the tasks that are left where they wait; what has come for them
+ * by then is lost with them, and so is their exception: join() is the end that loses nothing. A
+ * scope that is destroyed by one of its own tasks, or while one of them is inside a nested run(),
+ * or while a task waits in its join(), ends the process with a message. It may outlive its loop.
+ * Scopes in tasks of scopes nest as deep as the stack allows, some thousands.
  *
  * Threads: the thread that runs the loop, or any thread while nobody does.
  */
@@ -124,6 +145,8 @@ class Scope {
   void cancel() noexcept { detail::cancel_group(group_); }
   /** `co_await scope.join()`: until all have ended; then the scope may be used again. */
   detail::Join join() noexcept { return detail::Join(group_); }
+  /** For evix: goes on also when it was cancelled. */
+  detail::Join join_for_results() noexcept { return detail::Join(group_, true); }
   bool empty() const noexcept { return group_.first == nullptr; }
 
  private:
@@ -186,7 +209,7 @@ class CancelSource {
    */
   void cancel() noexcept { detail::cancel_state(state_); }
   /** Any thread. */
-  bool cancelled() const noexcept { return detail::is_cancelled(*state_); }
+  bool cancelled() const noexcept { return token().cancelled(); }
 
  private:
   std::shared_ptr<detail::CancelState> state_;
@@ -398,10 +421,9 @@ Task<std::tuple<ValueOf<T>...>> await_all(std::tuple<Task<T>...> tasks) {
     (scope.spawn(store_result(std::move(std::get<index>(tasks)), std::get<index>(results))), ...);
   };
   spawn_all(std::index_sequence_for<T...>());
-  co_await scope.join();
+  co_await scope.join_for_results();
   const auto have_all = [](const auto&... result) { return (result.has_value() && ...); };
-  // Cancelled, and some were stopped: this one is, too.
-  if (!std::apply(have_all, results)) co_await yield();
+  if (!std::apply(have_all, results)) co_await Stop();
   co_return std::apply(
       [](auto&... result) { return std::tuple<ValueOf<T>...>(std::move(*result)...); }, results);
 }
@@ -416,8 +438,8 @@ Task<RaceResult<ValueOf<T>...>> await_first(std::tuple<Task<T>...> tasks) {
      ...);
   };
   spawn_all(std::index_sequence_for<T...>());
-  co_await scope.join();
-  if (race.first == sizeof...(T)) co_await yield();  // cancelled: it is stopped here
+  co_await scope.join_for_results();
+  if (race.first == sizeof...(T)) co_await Stop();
   co_return std::move(race);
 }
 

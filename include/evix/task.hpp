@@ -107,8 +107,11 @@ EVIX_API void start_yield(TaskWait& wait, TaskChain& chain) noexcept;
  * loop's thread, in a callback, never inside the chain itself.
  */
 void resume_chain(TaskChain& chain);
-/** The wait is over; the chain goes on in this turn or the next, not inside this call. */
-void resume_later(TaskWait& wait) noexcept;
+/**
+ * The wait is over; the chain goes on in this turn or the next, not inside this call. Without a
+ * result it is stopped there if it was cancelled.
+ */
+void resume_later(TaskWait& wait, bool has_result = true) noexcept;
 
 /**
  * What the promises of all tasks have in common.
@@ -269,6 +272,10 @@ class [[nodiscard]] TaskAwaiter {
  * Arguments live in the frame as the function declares them: what a reference or a lambda's capture
  * refers to has to outlive the task. Tasks await tasks and what this header offers; awaitables of
  * other libraries do not compile, for they would resume the task outside the loop.
+ *
+ * gcc 12.2 compiles a coroutine wrongly whose body is one `if`, `while`, `do` or `switch` with a
+ * co_await in its condition and that has no local variable outside of it: the frame is too small.
+ * Give it a local variable: `const bool more = co_await ...; if (more) ...`.
  *
  * @tparam T void, or an object that can be moved: no reference, not const, aligned as operator new
  * aligns (16 bytes) at most. Locals and arguments of the coroutine with a greater alignment are not

@@ -10,12 +10,17 @@ namespace evix::detail {
 
 // ---- Groups ----------------------------------------------------------------------------------
 
-void TaskGroup::note_end(std::exception_ptr exception) noexcept {
+void TaskGroup::note_end(std::exception_ptr exception, bool stopped) noexcept {
+  stopped_some = stopped_some || stopped;
   if (exception != nullptr && failure == nullptr) {
     failure = std::move(exception);
     cancel_group(*this);
   }
-  if (first == nullptr && join != nullptr) resume_later(*std::exchange(join, nullptr));
+  // Its wait is over with the first time: others may have been spawned until it goes on.
+  if (first != nullptr || join == nullptr || join->chain->wait != join) return;
+  const auto& wait = static_cast<JoinWait&>(*join);
+  const bool has_result = failure != nullptr || !stopped_some || wait.sees_results;
+  resume_later(*join, has_result);
 }
 
 void open_group(TaskGroup& group, LoopCore* core) noexcept {
@@ -36,10 +41,11 @@ void spawn_into(TaskGroup& group, Task<void> task, std::source_location location
   if (group.cancelled) record->cancelled = &whole_chain;
 }
 
-// Withdrawing calls nobody, so the list stays as it is.
+// Withdrawing calls nobody, so the list stays as it is. Only once: what is spawned later knows it,
+// and tasks that wait for each other's scopes would be told for ever.
 void cancel_group(TaskGroup& group) noexcept {
   group.core->check_usable("cancel() from a thread that does not run the loop");
-  group.cancelled = true;
+  if (std::exchange(group.cancelled, true)) return;
   for (TaskRecord* each = group.first; each != nullptr; each = each->group_next) {
     cancel_chain(*each, whole_chain);
   }
@@ -48,9 +54,9 @@ void cancel_group(TaskGroup& group) noexcept {
 // A destructor in a frame may spawn another.
 void destroy_group(TaskGroup& group) noexcept {
   group.core->check_usable("a scope was destroyed by a thread that does not run its loop");
-  check(group.join == nullptr, "a scope was destroyed while a task waits in its join()");
   group.cancelled = true;
   while (TaskRecord* const record = group.first) record->core->release_record(*record);
+  check(group.join == nullptr, "a scope was destroyed while a task waits in its join()");
   group.core->release();
 }
 
@@ -68,20 +74,26 @@ constexpr TaskWaitKind join_kind{withdraw_join, "the tasks of its scope"};
 // Also of a task that was cancelled: it is the tasks' end that it waits for, not their success.
 void start_join(JoinWait& wait, TaskChain& chain) noexcept {
   TaskGroup& group = *wait.group;
+  check(record_of(chain).core == group.core, "a task waits in join() of another loop's scope");
   check(group.join == nullptr, "two tasks wait in join() of one scope");
+  check(record_of(chain).group != &group, "a task waits in join() of its own scope");
   chain.suspend(wait, join_kind);
   group.join = &wait;
   if (chain.stopped()) cancel_group(group);
 }
 
 void finish_join(TaskGroup& group) {
-  group.cancelled = false;
+  if (group.first == nullptr) group.cancelled = group.stopped_some = false;
   if (group.failure != nullptr) std::rethrow_exception(std::exchange(group.failure, nullptr));
 }
 
-// The task that waits is destroyed.
+// The task that waits goes on, or is destroyed.
 void forget_join(JoinWait& wait) noexcept {
   if (wait.group->join == &wait) wait.group->join = nullptr;
+}
+
+void stop_chain(TaskChain& chain) noexcept {
+  if (!chain.stopped()) chain.cancelled = &whole_chain;
 }
 
 // ---- Cancelling from elsewhere ---------------------------------------------------------------
@@ -107,6 +119,7 @@ std::shared_ptr<CancelState> make_cancel_state(Loop& loop) {
 // Through the loop's queue in any case: so the caller need not be the loop's thread, and nothing
 // happens inside this call.
 void cancel_state(const std::shared_ptr<CancelState>& state) noexcept {
+  check(state != nullptr, "a cancel source that was moved from was used");
   if (state->cancelled.exchange(true)) return;
   try {
     (void)state->poster.post([state] { state->tell(); });

@@ -58,12 +58,12 @@ bool destroy_cancelled(TaskRecord& record) noexcept {
   return record.innermost != nullptr;
 }
 
-void end_chain(TaskRecord& record, std::exception_ptr exception) {
+void end_chain(TaskRecord& record, std::exception_ptr exception, bool stopped) {
   TaskGroup* const group = record.group;
-  leave_group(record);
+  record.running = false;
   record.core->release_record(record);
   if (group != nullptr) {
-    group->note_end(std::move(exception));
+    group->note_end(std::move(exception), stopped);
   } else if (exception != nullptr) {
     std::rethrow_exception(exception);
   }
@@ -78,10 +78,7 @@ void resume(TaskRecord& record, bool stopped) {
   record.ready_awaits_left = ready_awaits_max;
   TaskPromiseBase* task = nullptr;
   for (;;) {
-    if (stopped && !destroy_cancelled(record)) {
-      record.running = false;
-      return end_chain(record, nullptr);
-    }
+    if (stopped && !destroy_cancelled(record)) return end_chain(record, nullptr, true);
     do {
       record.ready = false;
       task = record.innermost;
@@ -94,11 +91,11 @@ void resume(TaskRecord& record, bool stopped) {
     core.set_active(record, true);
     return;
   }
-  // The last one that ran is the first of the chain, at its end.
-  record.running = false;
+  // The last one that ran is the first of the chain, at its end. It runs until its frame is gone:
+  // it may own the scope that it belongs to.
   std::exception_ptr exception = task->take_exception();
   task->frame().destroy();
-  end_chain(record, std::move(exception));
+  end_chain(record, std::move(exception), false);
 }
 
 void run_queued(Work* work) {
@@ -148,10 +145,10 @@ TaskRecord::TaskRecord() noexcept : HandleRecord(HandleKind::task) { run = run_q
 
 void TaskRecord::shut() noexcept {
   check(!running, "a task that runs was destroyed: its scope has to outlive it");
+  leave_group(*this);  // a frame may own its scope
   end_wait(*this);
   cancelled = &whole_chain;
   destroy_frames(*this, whole_chain);
-  leave_group(*this);
 }
 
 void TaskRecord::describe(HandleInfo& info) const {
@@ -219,10 +216,10 @@ void resume_chain(TaskChain& chain) {
   resume(record, false);
 }
 
-void resume_later(TaskWait& wait) noexcept {
+void resume_later(TaskWait& wait, bool has_result) noexcept {
   TaskRecord& record = record_of(*wait.chain);
   record.wait = nullptr;
-  record.has_result = true;
+  record.has_result = has_result;
   queue(record);
 }
 

@@ -235,6 +235,42 @@ TEST_P(TaskScope, TheLoopsEndDestroysScopesWithTheirTasks) {
   EXPECT_EQ(events, (Events{"3", "2", "1", "0", "x goes"}));
 }
 
+TEST_P(TaskScope, ACancelledJoinDoesNotReturnWhenTasksWereStopped) {
+  Events events;
+  const auto joins_one = [](Events& log, int turns) -> Task<int> {
+    Scope scope;
+    scope.spawn(turns == 0 ? sleeps_for_ever(log, "task") : says_after_turns(log, "done", turns));
+    co_await scope.join();
+    log.push_back("joined");
+    co_return 7;
+  };
+  const auto stopped = run_here(loop, detail::as_task(with_timeout(1ms, joins_one(events, 0))));
+  EXPECT_FALSE(stopped);
+  EXPECT_EQ(events, (Events{"task goes"}));
+  events.clear();
+  const auto directly = run_here(loop, [](Events& log) -> Task<Result<void>> {
+    Scope scope;
+    scope.spawn(sleeps_for_ever(log, "task"));
+    co_return co_await with_timeout(1ms, scope.join());
+  }(events));
+  EXPECT_FALSE(directly);
+  EXPECT_EQ(events, (Events{"task goes"}));
+  EXPECT_EQ(run_here(loop, detail::as_task(with_timeout(1h, joins_one(events, 2)))).value(), 7);
+}
+
+TEST_P(TaskScope, TasksThatWaitForEachOthersScopesAreCancelledOnce) {
+  Scope first(loop);
+  first.spawn([](Scope& outer) -> Task<> {
+    Scope inner;
+    inner.spawn([](Scope& joined) -> Task<> { co_await joined.join(); }(outer));
+    co_await inner.join();
+  }(first));
+  for (int i = 0; i < 4; ++i) loop.run_ready();
+  first.cancel();
+  for (int i = 0; i < 4; ++i) loop.run_ready();
+  EXPECT_FALSE(first.empty());  // they wait for ever, which the scope's end ends
+}
+
 TEST_P(TaskScope, OneThatWaitsInAForeignJoinMayGo) {
   Events events;
   Scope scope(loop);
@@ -265,6 +301,46 @@ TEST_P(TaskScope, MayOutliveItsLoop) {
   scope->cancel();
   scope->spawn(says_after_turns(events, "never", 0));
   EXPECT_TRUE(scope->empty());
+}
+
+/** Sets an event and runs the loop when it goes, at the loop's end. */
+class RunsAtTheEnd {
+ public:
+  RunsAtTheEnd(Event& event, Loop& loop) noexcept : event_(&event), loop_(&loop) {}
+  RunsAtTheEnd(RunsAtTheEnd&& other) noexcept
+      : event_(std::exchange(other.event_, nullptr)), loop_(other.loop_) {}
+  RunsAtTheEnd& operator=(RunsAtTheEnd&&) = delete;
+  ~RunsAtTheEnd() {
+    if (event_ == nullptr) return;
+    event_->set();
+    for (int i = 0; i < 3; ++i) loop_->run_ready();
+  }
+
+ private:
+  Event* event_;
+  Loop* loop_;
+};
+
+TEST_P(TaskScope, WhenAllAtTheLoopsEndDoesNotReturn) {
+  Event event;
+  Events events;
+  {
+    Loop other(options());
+    other.spawn([](RunsAtTheEnd held) -> Task<> {
+      co_await sleep_for(1h);
+      (void)held;
+    }(RunsAtTheEnd(event, other)));
+    other.spawn([](Event& waited, Events& log) -> Task<> {
+      const Says end(log, "goes");
+      co_await waited.wait();
+      log.push_back("woken");
+      const auto both = co_await when_all(gives_after_turns(1, 0), gives_after_turns(2, 0));
+      log.push_back("must not be reached");
+      (void)both;
+    }(event, events));
+    for (int i = 0; i < 3; ++i) other.run_ready();
+  }
+  EXPECT_EQ(events, (Events{"woken", "goes"}));
 }
 
 // ---- when_all, race ----------------------------------------------------------------------------
@@ -493,6 +569,81 @@ TEST(TaskScopeMisuse, ATokenOfAnotherLoop) {
         loop.run();
       },
       "^evix: a token was used by a task of another loop than its source's\n");
+}
+
+Task<> holds(std::shared_ptr<Scope> own, int turns) {
+  for (int i = 0; i < turns; ++i) co_await yield();
+  (void)own;
+}
+
+TEST(TaskScopeMisuse, OwnedByATaskOfItsOwn) {
+  EXPECT_DEATH(
+      {
+        Loop loop;
+        auto scope = std::make_shared<Scope>(loop);
+        scope->spawn(holds(scope, 2));
+        scope.reset();
+        loop.run();
+      },
+      "^evix: a task that runs was destroyed: its scope has to outlive it\n");
+  // The loop's end, where nothing of it runs, is another matter.
+  auto loop = std::make_unique<Loop>();
+  auto scope = std::make_shared<Scope>(*loop);
+  scope->spawn(holds(scope, 1'000'000));
+  const std::weak_ptr<Scope> seen = scope;
+  scope.reset();
+  loop->run_ready();
+  EXPECT_FALSE(seen.expired());
+  loop.reset();
+  EXPECT_TRUE(seen.expired());
+}
+
+TEST(TaskScopeMisuse, JoinedByATaskOfItsOwn) {
+  EXPECT_DEATH(
+      {
+        Loop loop;
+        Scope scope(loop);
+        scope.spawn([](Scope& own) -> Task<> { co_await own.join(); }(scope));
+        loop.run();
+      },
+      "^evix: a task waits in join\\(\\) of its own scope\n");
+}
+
+TEST(TaskScopeMisuse, DestroyedBeforeTheOneThatJoinedGoesOn) {
+  EXPECT_DEATH(
+      {
+        Loop loop;
+        auto scope = std::make_unique<Scope>(loop);
+        scope->spawn([]() -> Task<> { co_await yield(); }());
+        loop.spawn([](Scope& own) -> Task<> { co_await own.join(); }(*scope));
+        loop.spawn([](std::unique_ptr<Scope>& own) -> Task<> {
+          while (!own->empty()) co_await yield();
+          own.reset();
+        }(scope));
+        loop.run();
+      },
+      "^evix: a scope was destroyed while a task waits in its join\\(\\)\n");
+}
+
+TEST(TaskScopeMisuse, JoinedByATaskOfAnotherLoop) {
+  EXPECT_DEATH(
+      {
+        Loop loop;
+        Loop other;
+        Scope scope(other);
+        scope.spawn([]() -> Task<> { co_return; }());
+        loop.spawn([](Scope& own) -> Task<> { co_await own.join(); }(scope));
+        loop.run();
+      },
+      "^evix: a task waits in join\\(\\) of another loop's scope\n");
+}
+
+TEST(TaskScopeMisuse, ASourceThatWasMovedFrom) {
+  Loop loop;
+  CancelSource source(loop);
+  const CancelSource moved(std::move(source));
+  EXPECT_FALSE(source.cancelled());  // NOLINT(bugprone-use-after-move): what it is about
+  EXPECT_DEATH(source.cancel(), "^evix: a cancel source that was moved from was used\n");
 }
 
 TEST(TaskScopeMisuse, JoinedByTwo) {

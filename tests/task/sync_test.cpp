@@ -201,6 +201,24 @@ TEST_P(TaskSync, ManyProducersAndConsumersLoseAndDoubleNothing) {
   EXPECT_EQ(seen, std::vector<int>(500, 1));
 }
 
+TEST_P(TaskSync, WhoWaitedFirstGetsTheFirstValue) {
+  Channel<int> channel(4);
+  Events events;
+  loop.spawn([](Channel<int>& own, Events& log) -> Task<> {
+    log.push_back("first " + std::to_string(*co_await own.pop()));
+  }(channel, events));
+  loop.run_ready();
+  loop.run_ready();
+  loop.spawn([](Channel<int>& own, Events& log) -> Task<> {
+    for (int i = 1; i <= 3; ++i) EXPECT_TRUE(co_await own.push(i));
+    log.push_back("second " + std::to_string(*co_await own.pop()));
+    EXPECT_EQ(own.try_pop(), 3);
+    EXPECT_EQ(own.try_pop(), std::nullopt);
+  }(channel, events));
+  EXPECT_EQ(loop.run(), 0);
+  EXPECT_EQ(events, (Events{"second 2", "first 1"}));
+}
+
 TEST_P(TaskSync, CloseEndsThoseThatWait) {
   Channel<std::string> channel(1);
   Events events;
