@@ -56,8 +56,8 @@ class Channel {
    */
   void close() noexcept {
     closed_ = true;
-    while (pushers_.first != nullptr) detail::resume_first(pushers_);
-    while (poppers_.first != nullptr) detail::resume_first(poppers_);
+    while (!pushers_.empty()) detail::resume_first(pushers_);
+    while (!poppers_.empty()) detail::resume_first(poppers_);
   }
 
   /** False, and `value` is as it was: it is full, or closed. */
@@ -82,7 +82,6 @@ class Channel {
     Push& operator=(Push&&) = delete;
     ~Push() = default;
 
-    bool await_ready() const noexcept { return false; }
     template <std::derived_from<detail::TaskPromiseBase> Promise>
     bool await_suspend(std::coroutine_handle<Promise> task) noexcept {
       detail::TaskChain& chain = task.promise().chain();
@@ -119,7 +118,6 @@ class Channel {
       if (wait_.promised) channel_->break_promise();
     }
 
-    bool await_ready() const noexcept { return false; }
     template <std::derived_from<detail::TaskPromiseBase> Promise>
     bool await_suspend(std::coroutine_handle<Promise> task) noexcept {
       detail::TaskChain& chain = task.promise().chain();
@@ -156,7 +154,7 @@ class Channel {
     ++promised_;
   }
   void promise_to_first() noexcept {
-    if (poppers_.first == nullptr || size_ == promised_) return;
+    if (poppers_.empty() || size_ == promised_) return;
     promise(static_cast<typename Pop::Wait&>(detail::resume_first(poppers_)));
   }
   void break_promise() noexcept {
@@ -178,7 +176,7 @@ class Channel {
     for (; index != 0; --index) at(index).emplace(*std::exchange(at(index - 1), std::nullopt));
     begin_ = (begin_ + 1) % values_.size();
     --size_;
-    if (pushers_.first != nullptr) {
+    if (!pushers_.empty()) {
       auto& push = static_cast<typename Push::Wait&>(detail::resume_first(pushers_));
       put(std::move(*push.value));
       push.value.reset();

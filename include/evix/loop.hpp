@@ -52,6 +52,7 @@ struct LoopOptions {
   /**
    * Immediates that one turn runs beyond those that were queued when its first phase began. The
    * rest waits for the next turn, so a callback that posts itself for ever starves nobody. 0 is 1.
+   * As many tasks that other tasks have resumed go on in each of the turn's phases.
    */
   std::uint32_t immediate_budget = 1024;
   /**

@@ -14,6 +14,7 @@
 
 #include "evix/error.hpp"
 #include "evix/export.hpp"
+#include "evix/linked_list.hpp"
 #include "evix/loop.hpp"
 #include "evix/task.hpp"
 #include "evix/time.hpp"
@@ -26,10 +27,6 @@
  * order it leaves to destructors, as for an exception. Nothing is lost: what an await has got
  * already it gives first, and the task stops at the await after that. A task that ends before its
  * next await has ended as if it had not been cancelled.
- *
- * An await that is stopped takes nothing: a receive leaves the bytes for the next one, an accept
- * the connection. A send that had to wait and has sent a part ends the sending on its stream, for
- * nobody knows which part: later sends fail with operation_canceled.
  *
  * docs/decisions/0011-coroutines.md has the reasons. Threads: as in evix/task.hpp; a CancelSource
  * may be used from any thread.
@@ -44,9 +41,9 @@ struct TaskTimer;
 /** The tasks of a scope. */
 struct TaskGroup {
   LoopCore* core = nullptr;
-  TaskRecord* first = nullptr;  ///< null: all have ended
-  TaskWait* join = nullptr;     ///< of the one that waits for that
-  std::exception_ptr failure;   ///< the first one
+  LinkedList<TaskRecord> tasks;  ///< empty: all have ended
+  TaskWait* join = nullptr;      ///< of the one that waits for that
+  std::exception_ptr failure;    ///< the first one
   bool cancelled = false;
   bool stopped_some = false;  ///< not all tasks have come to their end
 
@@ -82,7 +79,7 @@ class [[nodiscard("a join has to be awaited")]] Join : public TaskAwaitable {
   ~Join() {
     if (wait_.chain != nullptr) forget_join(wait_);
   }
-  bool await_ready() const noexcept { return wait_.group->first == nullptr; }
+  bool await_ready() const noexcept { return wait_.group->tasks.empty(); }
   template <std::derived_from<TaskPromiseBase> Promise>
   void await_suspend(std::coroutine_handle<Promise> task) noexcept {
     start_join(wait_, task.promise().chain());
@@ -99,7 +96,6 @@ class [[nodiscard("a join has to be awaited")]] Join : public TaskAwaitable {
 /** Does not return: the task is cancelled, or its loop is going. */
 class [[nodiscard("it has to be awaited")]] Stop : public TaskAwaitable {
  public:
-  bool await_ready() const noexcept { return false; }
   template <std::derived_from<TaskPromiseBase> Promise>
   void await_suspend(std::coroutine_handle<Promise> task) const noexcept {
     stop_chain(task.promise().chain());
@@ -147,7 +143,7 @@ class Scope {
   detail::Join join() noexcept { return detail::Join(group_); }
   /** For evix: goes on also when it was cancelled. */
   detail::Join join_for_results() noexcept { return detail::Join(group_, true); }
-  bool empty() const noexcept { return group_.first == nullptr; }
+  bool empty() const noexcept { return group_.tasks.empty(); }
 
  private:
   detail::TaskGroup group_;
@@ -159,10 +155,8 @@ namespace detail {
 
 struct CancelState;
 /** One with_cancel() that is on its way; in the awaiter's frame. */
-struct CancelHook {
+struct CancelHook : Linked {
   TaskLink* link = nullptr;
-  CancelHook* next = nullptr;
-  CancelHook* previous = nullptr;
 };
 
 EVIX_API std::shared_ptr<CancelState> make_cancel_state(Loop& loop);
@@ -170,8 +164,6 @@ EVIX_API void cancel_state(const std::shared_ptr<CancelState>& state) noexcept;
 EVIX_API bool is_cancelled(const CancelState& state) noexcept;
 EVIX_API void join_state(CancelState& state, CancelHook& hook) noexcept;
 EVIX_API void leave_state(CancelState& state, CancelHook& hook) noexcept;
-/** The frames that `link` awaits are destroyed; what waits goes on behind. */
-void cancel_link(TaskLink& link) noexcept;
 
 }  // namespace detail
 
@@ -284,7 +276,6 @@ class [[nodiscard("it has to be awaited")]] Interruptible : public TaskAwaitable
   Interruptible& operator=(Interruptible&&) = delete;
   ~Interruptible() { leave(); }
 
-  bool await_ready() const noexcept { return false; }
   template <std::derived_from<TaskPromiseBase> Promise>
   void await_suspend(std::coroutine_handle<Promise> parent) {
     link_.parent = &parent.promise();
@@ -458,7 +449,7 @@ auto when_all(Operation... operations) {
 /**
  * Runs all beside each other until the first one ends; cancels the others, waits until they have
  * ended, and gives a RaceResult. A result that another one had got all the same is in it, so that
- * no bytes and no connection are lost. An exception is thrown, whoever was first.
+ * nothing is lost. An exception is thrown, whoever was first.
  */
 template <detail::TaskOperation... Operation>
   requires(sizeof...(Operation) > 0)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "evix/export.hpp"
+#include "evix/linked_list.hpp"
 #include "evix/task.hpp"
 
 /** @file
@@ -24,10 +25,8 @@ namespace detail {
 struct WaitQueue;
 
 /** A task in a queue; in its frame. */
-struct QueueWait : TaskWait {
+struct QueueWait : TaskWait, Linked {
   WaitQueue* queue = nullptr;  ///< null: not, or not any more
-  QueueWait* next = nullptr;
-  QueueWait* previous = nullptr;
 };
 
 /** Its task was taken out of the queue to go on, and is destroyed before it did. */
@@ -36,10 +35,7 @@ inline bool was_given(const QueueWait& wait) noexcept {
 }
 
 /** First in, first out. */
-struct WaitQueue {
-  QueueWait* first = nullptr;
-  QueueWait* last = nullptr;
-};
+struct WaitQueue : LinkedList<QueueWait> {};
 
 EVIX_API void enqueue_wait(WaitQueue& queue, QueueWait& wait, TaskChain& chain) noexcept;
 /** The first one is out of the queue, and its task goes on in a turn. Not of an empty queue. */
@@ -62,14 +58,13 @@ class Event {
   /** All that wait go on in a turn, also if it is reset before that. */
   void set() noexcept {
     set_ = true;
-    while (queue_.first != nullptr) detail::resume_first(queue_);
+    while (!queue_.empty()) detail::resume_first(queue_);
   }
   void reset() noexcept { set_ = false; }
 
   class [[nodiscard("a wait has to be awaited")]] Wait : public detail::TaskAwaitable {
    public:
     explicit Wait(Event& event) noexcept : event_(&event) {}
-    bool await_ready() const noexcept { return false; }
     template <std::derived_from<detail::TaskPromiseBase> Promise>
     bool await_suspend(std::coroutine_handle<Promise> task) noexcept {
       detail::TaskChain& chain = task.promise().chain();
@@ -147,7 +142,6 @@ class Semaphore {
       if (detail::was_given(wait_)) semaphore_->give_back();
     }
 
-    bool await_ready() const noexcept { return false; }
     template <std::derived_from<detail::TaskPromiseBase> Promise>
     bool await_suspend(std::coroutine_handle<Promise> task) noexcept {
       detail::TaskChain& chain = task.promise().chain();
@@ -175,7 +169,7 @@ class Semaphore {
   friend class Permit;
   // To the first that waits: whoever comes meanwhile comes after it.
   void give_back() noexcept {
-    if (queue_.first != nullptr) {
+    if (!queue_.empty()) {
       detail::resume_first(queue_);
     } else {
       ++available_;

@@ -32,13 +32,15 @@ struct TaskChain;
 struct TaskWait;
 
 /** Base of what a task may await besides a task. */
-struct TaskAwaitable {};
+struct TaskAwaitable {
+  /** await_suspend() finds out: it has the chain, which may have been cancelled. */
+  bool await_ready() const noexcept { return false; }
+};
 
 /** What became of a wait that was to end before its time. */
 enum class Withdrawn : std::uint8_t {
-  ended,       ///< nobody will resume the task
-  has_result,  ///< what it waits for has come: await_resume() is to give it
-  later,       ///< it goes on waiting; the task is resumed as without this
+  ended,  ///< nobody will resume the task
+  later,  ///< it goes on waiting; the task is resumed as without this
 };
 
 /** A kind of wait. */
@@ -68,8 +70,7 @@ struct TaskChain {
   TaskWait* wait = nullptr;              ///< null: it runs, or its turn has come
   /** Cancelled: the frames inside of this one's parent go at the next await. Null: not. */
   TaskLink* cancelled = nullptr;
-  std::uint16_t ready_awaits_left = 0;  ///< that may go on at once until it has to yield
-  bool ready = false;                   ///< the innermost one is another, to be resumed next
+  bool ready = false;  ///< the innermost one is another, to be resumed next
 
   /**
    * For await_suspend, before anything is started: whether the task is to be suspended without
@@ -107,11 +108,6 @@ EVIX_API void start_yield(TaskWait& wait, TaskChain& chain) noexcept;
  * loop's thread, in a callback, never inside the chain itself.
  */
 void resume_chain(TaskChain& chain);
-/**
- * The wait is over; the chain goes on in this turn or the next, not inside this call. Without a
- * result it is stopped there if it was cancelled.
- */
-void resume_later(TaskWait& wait, bool has_result = true) noexcept;
 
 /**
  * What the promises of all tasks have in common.
@@ -335,7 +331,6 @@ class [[nodiscard("a sleep has to be awaited")]] Sleep : public TaskAwaitable {
  public:
   explicit Sleep(Time time) noexcept : time_(time) {}
 
-  bool await_ready() const noexcept { return false; }
   template <std::derived_from<TaskPromiseBase> Promise>
   void await_suspend(std::coroutine_handle<Promise> task) {
     TaskChain& chain = task.promise().chain();
@@ -350,7 +345,6 @@ class [[nodiscard("a sleep has to be awaited")]] Sleep : public TaskAwaitable {
 
 class [[nodiscard("a yield has to be awaited")]] Yield : public TaskAwaitable {
  public:
-  bool await_ready() const noexcept { return false; }
   template <std::derived_from<TaskPromiseBase> Promise>
   void await_suspend(std::coroutine_handle<Promise> task) noexcept {
     TaskChain& chain = task.promise().chain();
@@ -364,7 +358,6 @@ class [[nodiscard("a yield has to be awaited")]] Yield : public TaskAwaitable {
 
 class [[nodiscard("this_loop() has to be awaited")]] ThisLoop : public TaskAwaitable {
  public:
-  bool await_ready() const noexcept { return false; }
   template <std::derived_from<TaskPromiseBase> Promise>
   bool await_suspend(std::coroutine_handle<Promise> task) noexcept {
     chain_ = &task.promise().chain();

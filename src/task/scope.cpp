@@ -17,7 +17,7 @@ void TaskGroup::note_end(std::exception_ptr exception, bool stopped) noexcept {
     cancel_group(*this);
   }
   // Its wait is over with the first time: others may have been spawned until it goes on.
-  if (first != nullptr || join == nullptr || join->chain->wait != join) return;
+  if (!tasks.empty() || join == nullptr || join->chain->wait != join) return;
   const auto& wait = static_cast<JoinWait&>(*join);
   const bool has_result = failure != nullptr || !stopped_some || wait.sees_results;
   resume_later(*join, has_result);
@@ -35,9 +35,7 @@ void spawn_into(TaskGroup& group, Task<void> task, std::source_location location
   TaskRecord* const record = spawn_task(*group.core, std::move(task), location);
   if (record == nullptr) return;
   record->group = &group;
-  record->group_next = group.first;
-  if (group.first != nullptr) group.first->group_previous = record;
-  group.first = record;
+  group.tasks.push(*record);
   if (group.cancelled) record->cancelled = &whole_chain;
 }
 
@@ -46,7 +44,7 @@ void spawn_into(TaskGroup& group, Task<void> task, std::source_location location
 void cancel_group(TaskGroup& group) noexcept {
   group.core->check_usable("cancel() from a thread that does not run the loop");
   if (std::exchange(group.cancelled, true)) return;
-  for (TaskRecord* each = group.first; each != nullptr; each = each->group_next) {
+  for (TaskRecord* each = group.tasks.first(); each != nullptr; each = group.tasks.after(*each)) {
     cancel_chain(*each, whole_chain);
   }
 }
@@ -55,14 +53,14 @@ void cancel_group(TaskGroup& group) noexcept {
 void destroy_group(TaskGroup& group) noexcept {
   group.core->check_usable("a scope was destroyed by a thread that does not run its loop");
   group.cancelled = true;
-  while (TaskRecord* const record = group.first) record->core->release_record(*record);
+  while (TaskRecord* const record = group.tasks.first()) record->core->release_record(*record);
   check(group.join == nullptr, "a scope was destroyed while a task waits in its join()");
   group.core->release();
 }
 
 namespace {
 
-// Its tasks are cancelled; the one that waits is stopped at its next await, when they have ended.
+// Its tasks are cancelled; what becomes of the one that waits is known when they have ended.
 Withdrawn withdraw_join(TaskWait& wait) noexcept {
   cancel_group(*static_cast<JoinWait&>(wait).group);
   return Withdrawn::later;
@@ -83,7 +81,7 @@ void start_join(JoinWait& wait, TaskChain& chain) noexcept {
 }
 
 void finish_join(TaskGroup& group) {
-  if (group.first == nullptr) group.cancelled = group.stopped_some = false;
+  if (group.tasks.empty()) group.cancelled = group.stopped_some = false;
   if (group.failure != nullptr) std::rethrow_exception(std::exchange(group.failure, nullptr));
 }
 
@@ -98,14 +96,23 @@ void stop_chain(TaskChain& chain) noexcept {
 
 // ---- Cancelling from elsewhere ---------------------------------------------------------------
 
+namespace {
+
+// What `link` awaits is stopped; its parent goes on behind it.
+void cancel_link(TaskLink& link) noexcept { cancel_chain(record_of(link.parent->chain()), link); }
+
+}  // namespace
+
 struct CancelState {
   Poster poster;
   const LoopCore* core = nullptr;  ///< only to be compared, for it may be gone
   std::atomic<bool> cancelled = false;
-  CancelHook* first = nullptr;
+  LinkedList<CancelHook> hooks;
 
   void tell() noexcept {
-    for (CancelHook* hook = first; hook != nullptr; hook = hook->next) cancel_link(*hook->link);
+    for (CancelHook* hook = hooks.first(); hook != nullptr; hook = hooks.after(*hook)) {
+      cancel_link(*hook->link);
+    }
   }
 };
 
@@ -133,18 +140,11 @@ bool is_cancelled(const CancelState& state) noexcept { return state.cancelled; }
 void join_state(CancelState& state, CancelHook& hook) noexcept {
   check(state.core == record_of(hook.link->parent->chain()).core,
         "a token was used by a task of another loop than its source's");
-  hook.next = state.first;
-  if (state.first != nullptr) state.first->previous = &hook;
-  state.first = &hook;
+  state.hooks.push(hook);
   if (state.cancelled) cancel_link(*hook.link);
 }
 
-void leave_state(CancelState& state, CancelHook& hook) noexcept {
-  (hook.previous != nullptr ? hook.previous->next : state.first) = hook.next;
-  if (hook.next != nullptr) hook.next->previous = hook.previous;
-}
-
-void cancel_link(TaskLink& link) noexcept { cancel_chain(record_of(link.parent->chain()), link); }
+void leave_state(CancelState& state, CancelHook& hook) noexcept { state.hooks.remove(hook); }
 
 // ---- Deadlines -------------------------------------------------------------------------------
 

@@ -7,14 +7,10 @@
 namespace evix::detail {
 namespace {
 
-void unlink(QueueWait& wait) noexcept {
-  WaitQueue& queue = *std::exchange(wait.queue, nullptr);
-  (wait.previous != nullptr ? wait.previous->next : queue.first) = wait.next;
-  (wait.next != nullptr ? wait.next->previous : queue.last) = wait.previous;
-}
+void leave(QueueWait& wait) noexcept { std::exchange(wait.queue, nullptr)->remove(wait); }
 
 Withdrawn withdraw(TaskWait& wait) noexcept {
-  unlink(static_cast<QueueWait&>(wait));
+  leave(static_cast<QueueWait&>(wait));
   wait.chain = nullptr;
   return Withdrawn::ended;
 }
@@ -25,26 +21,24 @@ constexpr TaskWaitKind queue_kind{withdraw, "another task"};
 
 void enqueue_wait(WaitQueue& queue, QueueWait& wait, TaskChain& chain) noexcept {
   record_of(chain).core->check_usable("a task was used by a thread that does not run its loop");
-  check(queue.last == nullptr || record_of(*queue.last->chain).core == record_of(chain).core,
+  check(queue.empty() || record_of(*queue.last()->chain).core == record_of(chain).core,
         "tasks of two loops wait for one event, semaphore or channel");
   wait.queue = &queue;
-  wait.previous = queue.last;
-  (queue.last != nullptr ? queue.last->next : queue.first) = &wait;
-  queue.last = &wait;
+  queue.push(wait);
   chain.suspend(wait, queue_kind);
 }
 
 QueueWait& resume_first(WaitQueue& queue) noexcept {
-  QueueWait& wait = *queue.first;
+  QueueWait& wait = *queue.first();
   record_of(*wait.chain)
       .core->check_usable("a task was resumed by a thread that does not run its loop");
-  unlink(wait);
+  leave(wait);
   resume_later(wait);
   return wait;
 }
 
 void check_nobody_waits(const WaitQueue& queue, std::size_t promises) noexcept {
-  check(queue.first == nullptr && promises == 0, "what a task waits for was destroyed");
+  check(queue.empty() && promises == 0, "what a task waits for was destroyed");
 }
 
 void fail_permit() noexcept { fail_check("a semaphore was destroyed before its permits"); }

@@ -14,9 +14,6 @@ constinit TaskLink whole_chain;
 
 namespace {
 
-// Awaits that are done at once before a task has to let others run.
-constexpr std::uint16_t ready_awaits_max = 128;
-
 void run_queued(Work* work);
 
 /**
@@ -43,11 +40,7 @@ void queue(TaskRecord& record) noexcept {
 }
 
 void leave_group(TaskRecord& record) noexcept {
-  TaskGroup* const group = std::exchange(record.group, nullptr);
-  if (group == nullptr) return;
-  (record.group_previous != nullptr ? record.group_previous->group_next : group->first) =
-      record.group_next;
-  if (record.group_next != nullptr) record.group_next->group_previous = record.group_previous;
+  if (TaskGroup* const group = std::exchange(record.group, nullptr)) group->tasks.remove(record);
 }
 
 // Of the chain; false: it has ended that way.
@@ -75,7 +68,6 @@ void resume(TaskRecord& record, bool stopped) {
   core.set_active(record, false);
   record.running = true;
   record.wait = nullptr;
-  record.ready_awaits_left = ready_awaits_max;
   TaskPromiseBase* task = nullptr;
   for (;;) {
     if (stopped && !destroy_cancelled(record)) return end_chain(record, nullptr, true);
@@ -247,10 +239,8 @@ void cancel_chain(TaskRecord& record, TaskLink& link) noexcept {
   record.cancelled = &link;
   if (record.running || record.wait == nullptr) return;  // it sees that in its turn
   TaskWait& wait = *record.wait;
-  const Withdrawn withdrawn = wait.kind->withdraw(wait);
-  if (withdrawn == Withdrawn::later) return;
+  if (wait.kind->withdraw(wait) == Withdrawn::later) return;
   record.wait = nullptr;
-  if (withdrawn == Withdrawn::has_result) record.has_result = true;
   queue(record);
 }
 

@@ -24,10 +24,8 @@ namespace evix::detail {
  *
  * due: `queued`, and nothing is waited for, but for a yield.
  */
-struct TaskRecord : HandleRecord, Work, TaskChain {
-  TaskGroup* group = nullptr;  ///< of whoever waits for its end; null: the loop's
-  TaskRecord* group_next = nullptr;
-  TaskRecord* group_previous = nullptr;
+struct TaskRecord : HandleRecord, Work, TaskChain, Linked {
+  TaskGroup* group = nullptr;  ///< whose list it is in; null: it is the loop's
   bool running = false;
   bool queued = false;      ///< in one of the loop's queues
   bool has_result = false;  ///< of what it waited for, while queued: it comes before a cancel
@@ -58,6 +56,11 @@ void free_task_timer(TaskTimer& timer) noexcept;
 
 /** Null: it was destroyed at once, as the loop is closing. */
 TaskRecord* spawn_task(LoopCore& core, Task<void> task, std::source_location location);
+/**
+ * The wait is over; the chain goes on in this turn or the next, not inside this call. Without a
+ * result it is stopped there if it was cancelled.
+ */
+void resume_later(TaskWait& wait, bool has_result = true) noexcept;
 /**
  * Frames inside of `link` are destroyed, innermost first, in a turn, as soon as the chain waits;
  * then it goes on behind the await of `link`. &whole_chain: all of them, and it ends.
